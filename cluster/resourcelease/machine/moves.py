@@ -1,0 +1,168 @@
+"""The moves that events are made of: into line, under a lease, out of a lease, out of the house."""
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
+
+from resourcelease.machine.agenda import Delay, Hold
+from resourcelease.machine.state import PRIORITY, REQUEST_ID, Gone, Namespace, Peer, State
+from resourcelease.model import limits
+from resourcelease.model.errors import CorruptLog
+from resourcelease.model.eventdata import DrainData
+from resourcelease.model.events import Record
+from resourcelease.model.items import LastLease
+
+__all__ = [
+    "end_leases",
+    "hear",
+    "hold",
+    "last_fence",
+    "line_up",
+    "no_longer_awaited",
+    "pop_lease",
+    "remove",
+    "settle",
+    "spread",
+    "touch",
+    "turn_page",
+    "uniform",
+]
+
+
+def line_up(state: State, ns: Namespace, sequence_id: int, due_ms: int, ticket: int) -> None:
+    """Puts an item at the tail of its lane, or among the delayed if it has a time to wait for."""
+    if due_ms:
+        ns.delayed[sequence_id] = (due_ms, ticket)
+        state.delays.add(Delay(due_ms, ticket, sequence_id, ns.name))
+    else:
+        ns.ready.append(ns.items[sequence_id][PRIORITY], [sequence_id])
+
+
+def hold(state: State, held: Hold) -> None:
+    """Puts items under a hold."""
+    ns = state.namespaces[held.namespace]
+    ns.leases.update(zip(held.sequence_ids, zip(held.fences, repeat(held)), strict=False))
+    state.agenda.add(held, held.deadline_ms)
+
+
+def pop_lease(state: State, ns: Namespace, record: Record, sequence_id: int, fence: int) -> Hold:
+    """Takes an item from under its hold, without touching the owner's counts."""
+    held = ns.leases.pop(sequence_id, None)
+    if held is None or held[0] != fence:
+        raise CorruptLog(f"event {record.sequence}: item {sequence_id} is not leased under fence {fence}")
+    state.agenda.end(held[1], 1)
+    return held[1]
+
+
+def end_leases(state: State, ns: Namespace, record: Record, sequence_ids: list[int], outcome: str = "") -> None:
+    """Ends the leases of items; with an outcome, each item remembers it as its last."""
+    try:
+        ended = list(map(ns.leases.pop, sequence_ids))
+    except KeyError as error:
+        raise CorruptLog(f"event {record.sequence}: item {error} is not leased") from error
+    run: Hold | None = None
+    length = 0
+    for _, held in ended:
+        if held is run:
+            length += 1
+        else:
+            if run is not None:
+                _end(state, run, length)
+            run, length = held, 1
+    if run is not None:
+        _end(state, run, length)
+    if outcome:
+        for sequence_id, (fence, held) in zip(sequence_ids, ended, strict=True):
+            history = ns.historied(sequence_id)
+            history.last = LastLease(history.attempt, fence, held.peer, outcome)
+
+
+def _end(state: State, held: Hold, count: int) -> None:
+    state.agenda.end(held, count)
+    peer = state.peers[held.peer]
+    peer.at[held.namespace].active -= count
+
+
+def remove(ns: Namespace, sequence_ids: list[int], clock_ms: int, *, drained: bool = False) -> None:
+    """Lets go of items that are in no place any more; their request ids stay known for a while."""
+    rows = list(map(ns.items.pop, sequence_ids))
+    if ns.history:
+        for sequence_id in sequence_ids:
+            ns.history.pop(sequence_id, None)
+    if ns.requests:
+        ended_ms = clock_ms + ns.options.dedup_window_ms
+        for row, sequence_id in zip(rows, sequence_ids, strict=True):
+            if row[REQUEST_ID] and ns.requests.pop(row[REQUEST_ID], None):
+                ns.ended_requests.add(row[REQUEST_ID], -sequence_id if drained else sequence_id, ended_ms)
+        ns.ended_requests.purge(clock_ms, ns.options.dedup_limit)
+    ns.touched_items.update(zip(sequence_ids, repeat(None)))
+
+
+def settle(ns: Namespace, sequence_ids: list[int], how: Iterable[int | Gone], clock_ms: int) -> None:
+    """Remembers for a while how items ended, so that a repeated ack is recognised."""
+    ns.settled.add_many(sequence_ids, how, clock_ms + limits.ANSWER_WINDOW_MS)
+    ns.settled.purge(clock_ms, limits.SETTLED_KEPT)
+
+
+def hear(state: State, record: Record) -> Peer:
+    """Notes that the peer of a record was heard, here and now."""
+    peer = state.peers.get(record.peer)
+    if peer is None:
+        raise CorruptLog(f"event {record.sequence}: peer {record.peer} is not known")
+    peer.heard_ms = record.clock_ms
+    peer.heard_order = state.sequence
+    peer.present(record.namespace).heard_ms = record.clock_ms
+    state.peers.move_to_end(peer.name)
+    state.touched_peers[peer.joined_order] = None
+    return peer
+
+
+def no_longer_awaited(state: State, ns: Namespace, sequence_id: int) -> None:
+    """An item that waited for reassignment waits no more."""
+    history = ns.history.get(sequence_id)
+    if history is not None and history.awaited_from:
+        peer = state.peers[history.awaited_from]
+        peer.reassignments -= 1
+        history.awaited_from = ""
+        state.touched_peers[peer.joined_order] = None
+
+
+def last_fence(ns: Namespace, sequence_id: int) -> int:
+    """The fence of the lease an item has, or had last; 0 if it was never leased."""
+    lease = ns.leases.get(sequence_id)
+    if lease is not None:
+        return lease[0]
+    history = ns.history.get(sequence_id)
+    return history.last.fence if history and history.last else 0
+
+
+def turn_page(state: State, ns: Namespace, record: Record) -> None:
+    """Notes the newest page of a bundle; the answer that held the page before it is no longer needed."""
+    assert isinstance(record.data, DrainData)
+    data = record.data
+    last = ns.bundles.get(data.bundle_id)
+    if last is not None and last[1] is not None:
+        state.answers.forget(last[1])
+    key = (record.namespace, record.peer, record.operation_id) if record.answer else None
+    order = record.sequence if last is None else last[2]
+    ns.bundles[data.bundle_id] = (data.number, key, order)
+    touch(ns, "bundles", order)
+    if len(ns.bundles) > limits.RESTORED_PAGES_KEPT:
+        touch(ns, "bundles", ns.bundles.popitem(last=False)[1][2])
+
+
+def touch(ns: Namespace, kind: str, order: int) -> None:
+    """Notes that a row changed which is kept by kind and order."""
+    ns.touched_keyed[(kind, order)] = None
+
+
+def spread(column: Any, size: int) -> list[int]:
+    """A column as a list, also where one number stands for all."""
+    return column if type(column) is list else [column] * size
+
+
+def uniform(column: Any) -> Any:
+    """The one value of a column whose values are all the same; else the column."""
+    if type(column) is list and column.count(column[0]) == len(column):
+        return column[0]
+    return column

@@ -1,0 +1,257 @@
+"""The state: what the fold of the events adds up to. Plain data; the rules stand in the handlers and in ``fold``."""
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from resourcelease.machine.agenda import Delays, Hold, Leases
+from resourcelease.machine.answers import Answers
+from resourcelease.machine.ready import ReadyQueue
+from resourcelease.machine.window import Window
+from resourcelease.model.items import Failure, LastLease
+from resourcelease.model.options import DEFAULT_OPTIONS, QueueOptions
+
+__all__ = ["Effect", "Gone", "History", "Namespace", "Peer", "Presence", "State", "Version"]
+
+# An item is a plain tuple in the order of ``model.items.Item``; these are the places the machine looks at.
+RESOURCE_TYPE, RESOURCE_ID, BODY, REQUEST_ID, PRIORITY, TICKET = 0, 1, 5, 6, 7, 9
+
+
+class History:
+    """What has happened to an item beyond its enqueue; an item that was never leased twice has none."""
+
+    __slots__ = ("attempt", "awaited_from", "budget_from", "last", "last_error", "redrives", "ticket")
+
+    def __init__(self) -> None:
+        # The attempt that is running or comes next.
+        self.attempt = 1
+        # The attempt that the budget counts from: 1, or the first one after a redrive.
+        self.budget_from = 1
+        # The place in line, if it is no longer the one the item came with; 0 otherwise.
+        self.ticket = 0
+        self.last: LastLease | None = None
+        self.last_error: Failure | None = None
+        self.redrives = 0
+        # The peer whose pending reassignments count this item, while it waits; "" if none does.
+        self.awaited_from = ""
+
+    def packed(self) -> list[Any]:
+        """As a list of plain values, for rows and pages."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def unpacked(cls, values: list[Any]) -> "History":
+        """From such a list."""
+        history = cls()
+        for name, value in zip(cls.__slots__, values, strict=True):
+            setattr(history, name, value)
+        history.last = None if history.last is None else LastLease._make(history.last)
+        history.last_error = None if history.last_error is None else Failure._make(history.last_error)
+        return history
+
+
+class Gone(NamedTuple):
+    """How a settled item left, if not by completion: drained or discarded, and its last fence (0: none)."""
+
+    fence: int
+    how: str
+
+
+class Version(NamedTuple):
+    """A version gate; ``order`` is the event that fixed it."""
+
+    version: int
+    order: int
+
+
+class Effect(NamedTuple):
+    """An effect: its runner, and the result once there is one."""
+
+    order: int
+    sequence_id: int
+    attempt: int
+    fence: int
+    finished: bool
+    result: bytes
+
+
+class Presence:
+    """What one peer does in one namespace."""
+
+    __slots__ = ("active", "heard_ms", "held_until_ms")
+
+    def __init__(self) -> None:
+        self.active = 0
+        # Its leases here end no earlier: the last heartbeat of the peer itself.
+        self.held_until_ms = 0
+        self.heard_ms = 0
+
+
+class Peer:
+    """One peer, as the events tell of it."""
+
+    __slots__ = ("at", "disconnected", "heard_ms", "heard_order", "joined_order", "name", "reassignments")
+
+    def __init__(self, name: str, joined_order: int) -> None:
+        self.name = name
+        self.joined_order = joined_order
+        self.heard_ms = 0
+        # The sequence number of the event that heard it last: the order in which peers are forgotten.
+        self.heard_order = joined_order
+        # Why it is disconnected, or "".
+        self.disconnected = ""
+        self.reassignments = 0
+        self.at: dict[str, Presence] = {}
+
+    def present(self, namespace: str) -> Presence:
+        """What it does in a namespace, noted from now on."""
+        presence = self.at.get(namespace)
+        if presence is None:
+            presence = self.at[namespace] = Presence()
+        return presence
+
+    @property
+    def active(self) -> int:
+        """The leases it holds, in all namespaces."""
+        return sum(presence.active for presence in self.at.values())
+
+
+class Namespace:
+    """One queue."""
+
+    __slots__ = (
+        "backpressure",
+        "bundles",
+        "completed",
+        "dead",
+        "delayed",
+        "discarded",
+        "drained",
+        "effects",
+        "ended_requests",
+        "enqueued",
+        "history",
+        "items",
+        "leases",
+        "name",
+        "next_id",
+        "number",
+        "options",
+        "paused",
+        "ready",
+        "redriven",
+        "requests",
+        "restored",
+        "restored_pages",
+        "settled",
+        "stored_below",
+        "touched_items",
+        "touched_keyed",
+        "unlined",
+        "versions",
+    )
+
+    def __init__(self, name: str, number: int = 0, options: QueueOptions = DEFAULT_OPTIONS) -> None:
+        self.name = name
+        # From 1, in the order of creation.
+        self.number = number
+        self.options = options
+        self.paused = False
+        self.backpressure = False
+        self.next_id = 1
+
+        self.items: dict[int, tuple[Any, ...]] = {}
+        self.history: dict[int, History] = {}
+        # An item's id is in exactly one of these four.
+        self.ready = ReadyQueue()
+        self.delayed: dict[int, tuple[int, int]] = {}  # (due on the lease clock, ticket)
+        self.leases: dict[int, tuple[int, Hold]] = {}  # (fence, hold)
+        self.dead: OrderedDict[int, tuple[int, str]] = OrderedDict()  # (order of death, cause)
+
+        # Ids by request id: of items that are here, and of those that ended, negative if by being drained.
+        self.requests: dict[str, int] = {}
+        self.ended_requests: Window[str, int] = Window()
+        # A completed item's fence, or how else it went.
+        self.settled: Window[int, int | Gone] = Window()
+        # The last page taken of a bundle: its number, the answer that holds it, the order of the bundle's first page.
+        self.bundles: OrderedDict[str, tuple[int, tuple[str, str, str] | None, int]] = OrderedDict()
+        self.restored_pages: OrderedDict[str, int] = OrderedDict()
+        self.versions: dict[str, Version] = {}
+        self.effects: OrderedDict[str, Effect] = OrderedDict()
+
+        self.enqueued = self.restored = self.completed = self.drained = self.discarded = self.redriven = 0
+
+        # What has changed since the rows were last taken: items by id, the rest by kind and order.
+        self.touched_items: dict[int, None] = {}
+        self.touched_keyed: dict[tuple[str, int], None] = {}
+        # Ids from here on were given out since: if such an item is gone again, no row of it was ever stored.
+        self.stored_below = 1
+        # While rows are loaded: pending items by priority, with their tickets.
+        self.unlined: dict[int, list[tuple[int, int]]] = {}
+
+    @property
+    def live(self) -> int:
+        """Items that are not settled; what the capacity bounds."""
+        return self.ready.size + len(self.delayed) + len(self.leases)
+
+    def attempt_of(self, sequence_id: int) -> int:
+        """The attempt that runs or comes next."""
+        history = self.history.get(sequence_id)
+        return 1 if history is None else history.attempt
+
+    def ticket_of(self, sequence_id: int) -> int:
+        """Where a pending item stands in line."""
+        history = self.history.get(sequence_id)
+        return (history.ticket if history else 0) or self.items[sequence_id][TICKET]
+
+    def historied(self, sequence_id: int) -> History:
+        """The item's history, begun if it had none."""
+        history = self.history.get(sequence_id)
+        if history is None:
+            history = self.history[sequence_id] = History()
+        return history
+
+
+class State:
+    """Everything, and the position in the log that it stands for."""
+
+    __slots__ = (
+        "agenda",
+        "answers",
+        "chain",
+        "clock_ms",
+        "cluster_id",
+        "delays",
+        "fence",
+        "index",
+        "namespaces",
+        "peers",
+        "sequence",
+        "term",
+        "touched_namespaces",
+        "touched_peers",
+        "wall_ms",
+    )
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        # The position.
+        self.index = self.term = self.clock_ms = self.wall_ms = 0
+        # The last sequence number given to an event, and the last fence given to a lease.
+        self.sequence = self.fence = 0
+        # The digest over all encoded events so far.
+        self.chain = bytes(32)
+        self.namespaces: dict[str, Namespace] = {}
+        # In the order in which they were last heard.
+        self.peers: OrderedDict[str, Peer] = OrderedDict()
+        self.answers = Answers()
+        # Derived from the rest: what falls due when.
+        self.agenda = Leases()
+        self.delays = Delays()
+        self.touched_namespaces: dict[str, None] = {}
+        self.touched_peers: dict[int, None] = {}
+
+    def lease_end_ms(self, hold: Hold) -> int:
+        """When the leases of a hold end: at its deadline, or later if its owner's own heartbeat says so."""
+        peer = self.peers.get(hold.peer)
+        presence = peer.at.get(hold.namespace) if peer else None
+        return max(hold.deadline_ms, presence.held_until_ms) if presence else hold.deadline_ms

@@ -1,0 +1,255 @@
+"""Events: what the log is made of.
+
+Inside, events travel as *records*: all the events that one step produced of one type, as columns under one header. A
+record of n items holds n events with consecutive sequence numbers. ``Record.events`` spells them out one by one.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+
+from resourcelease.model.errors import CorruptLog
+from resourcelease.model.eventdata import (
+    DATA,
+    BeatsData,
+    Data,
+    EffectData,
+    EventType,
+    FailuresData,
+    GrantsData,
+    ItemsData,
+    PeerData,
+    RejectionData,
+)
+from resourcelease.model.items import Item, ItemColumns, item_rows
+from resourcelease.model.limits import DEFAULT_NAMESPACE
+
+__all__ = ["RECORD_VERSION", "Event", "EventHandle", "Record", "shard_of"]
+
+RECORD_VERSION = 1
+
+_pack = msgpack.Packer(autoreset=True).pack
+
+
+class EventHandle(NamedTuple):
+    """The ownership handle an event is about; ``lease_id`` is the fence, 0 where the event has none."""
+
+    sequence_id: int
+    attempt: int
+    lease_id: int
+
+
+class Event(NamedTuple):
+    """One event of the log, spelled out."""
+
+    sequence_number: int
+    type: EventType
+    occurred_at_ms: int
+    lease_clock_ms: int
+    raft_index: int
+    raft_term: int
+    namespace: str
+    shard_id: str
+    handle: EventHandle | None
+    peer_id: str
+    principal: str
+    # The item, in ENQUEUE events.
+    payload: Item | None
+    # (code, message, metadata) of a failure, or (reason, message, None) of a refusal.
+    error: tuple[str, str, Mapping[str, str] | None] | None
+    # The depth of the queue after the step that the event belongs to.
+    pending: int
+    active: int
+    metadata: Mapping[str, str]
+
+
+class Record:
+    """All events of one type from one step: a header, and ``data`` in columns.
+
+    ``answer`` is what is to be remembered under the operation id: None for nothing, else [take, op code, content],
+    where content True means that the columns themselves say it.
+    """
+
+    __slots__ = (
+        "active",
+        "answer",
+        "clock_ms",
+        "count",
+        "data",
+        "encoded",
+        "index",
+        "metadata",
+        "namespace",
+        "operation_id",
+        "peer",
+        "pending",
+        "principal",
+        "sequence",
+        "term",
+        "type",
+        "unpacked",
+        "wall_ms",
+    )
+
+    def __init__(
+        self,
+        type: EventType,
+        data: Data,
+        *,
+        count: int = 1,
+        namespace: str = "",
+        peer: str = "",
+        principal: str = "",
+        operation_id: str = "",
+        metadata: Mapping[str, str] | None = None,
+        answer: list[Any] | None = None,
+    ) -> None:
+        self.type = type
+        self.data = data
+        self.count = count
+        self.namespace = namespace
+        self.peer = peer
+        self.principal = principal
+        self.operation_id = operation_id
+        self.metadata = metadata
+        self.answer = answer
+        self.sequence = self.index = self.term = self.clock_ms = self.wall_ms = self.pending = self.active = 0
+        self.encoded = b""
+        # The columns of an ENQUEUE, where whoever made the record has them at hand.
+        self.unpacked: ItemColumns | None = None
+
+    def encode(self) -> bytes:
+        """The record as it stands in the log."""
+        encoded: bytes = _pack(
+            (
+                RECORD_VERSION,
+                self.type,
+                self.sequence,
+                self.count,
+                self.index,
+                self.term,
+                self.clock_ms,
+                self.wall_ms,
+                self.namespace,
+                self.peer,
+                self.principal,
+                self.operation_id,
+                self.metadata,
+                self.pending,
+                self.active,
+                self.answer,
+                self.data,
+            )
+        )
+        return encoded
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> "Record":
+        """The record back again; ``CorruptLog`` if it is none of a version known here."""
+        try:
+            fields = msgpack.unpackb(encoded)
+            if fields[0] != RECORD_VERSION:
+                raise CorruptLog(f"a record of version {fields[0]}; this release reads version {RECORD_VERSION}")
+            (_, number, sequence, count, index, term, clock_ms, wall_ms) = fields[:8]
+            (namespace, peer, principal, operation_id, metadata, pending, active, answer, columns) = fields[8:]
+            type_ = EventType(number)
+            record = cls(
+                type_,
+                DATA[type_]._make(columns),
+                count=count,
+                namespace=namespace,
+                peer=peer,
+                principal=principal,
+                operation_id=operation_id,
+                metadata=metadata,
+                answer=answer,
+            )
+        except (ValueError, TypeError, LookupError) as error:
+            raise CorruptLog(f"not an event record: {error}") from error
+        record.sequence, record.index, record.term = sequence, index, term
+        record.clock_ms, record.wall_ms, record.pending, record.active = clock_ms, wall_ms, pending, active
+        record.encoded = encoded
+        return record
+
+    def events(self) -> Iterator[Event]:
+        """The events of this record, one by one."""
+        peer = self.data.peer if isinstance(self.data, PeerData) else self.peer
+        metadata: dict[str, str] = dict(self.metadata or {}) | self._told()
+        if self.operation_id:
+            metadata["operation_id"] = self.operation_id
+        for place, (handle, payload, error) in enumerate(self._rows()):
+            yield Event(
+                sequence_number=self.sequence + place,
+                type=self.type,
+                occurred_at_ms=self.wall_ms,
+                lease_clock_ms=self.clock_ms,
+                raft_index=self.index,
+                raft_term=self.term,
+                namespace=self.namespace,
+                shard_id=shard_of(self.namespace),
+                handle=handle,
+                peer_id=peer,
+                principal=self.principal,
+                payload=payload,
+                error=error,
+                pending=self.pending,
+                active=self.active,
+                metadata=metadata,
+            )
+
+    def _told(self) -> dict[str, str]:
+        """What the whole record says beyond handles: deadline, cause, change and the like, as words."""
+        fields = self.data._asdict()
+        for column in ("sequence_ids", "attempts", "fences", "first_fence", "first_id", "columns", "failures"):
+            fields.pop(column, None)
+        for column in ("page", "places", "message", "peer", "sequence_id", "attempt", "fence"):
+            fields.pop(column, None)
+        told = {name: _words(value) for name, value in fields.items() if value not in (None, "", 0)}
+        if isinstance(self.data, EffectData) and isinstance(self.data.value, bytes):
+            told.pop("value", None)
+        if isinstance(self.data, BeatsData) and not self.data.sequence_ids:
+            told["all_of_peer"] = "true"
+        return told
+
+    def _rows(self) -> Iterator[tuple[EventHandle | None, Item | None, tuple[str, str, Any] | None]]:
+        data = self.data
+        if isinstance(data, ItemsData):
+            rows = item_rows(ItemColumns.unpacked(data.columns), self.wall_ms, self.sequence)
+            for place, row in enumerate(rows):
+                yield EventHandle(data.first_id + place, 1, 0), Item._make(row), None
+            return
+        if isinstance(data, EffectData):
+            yield EventHandle(data.sequence_id, data.attempt, data.fence) if data.fence else None, None, None
+            return
+        ids: list[int] | None = getattr(data, "sequence_ids", None)
+        if not ids:
+            yield None, None, (data.reason, data.message, None) if isinstance(data, RejectionData) else None
+            return
+        attempts: Any = data.attempts  # type: ignore[union-attr]
+        fences: Any = getattr(data, "fences", 0)
+        if isinstance(data, GrantsData):
+            fences = list(range(data.first_fence, data.first_fence + self.count))
+        for place, sequence_id in enumerate(ids):
+            attempt = attempts if isinstance(attempts, int) else attempts[place]
+            fence = fences[place] if fences else 0
+            error = None
+            if isinstance(data, FailuresData) and data.failures:
+                error = tuple(data.failures[place if len(data.failures) > 1 else 0])
+            yield EventHandle(sequence_id, attempt, fence), None, error
+
+
+def shard_of(namespace: str) -> str:
+    """The shard a namespace stands for: what follows the default namespace and a dot, else nothing.
+
+    >>> shard_of("resourcelease.eu-1"), shard_of("resourcelease"), shard_of("billing")
+    ('eu-1', '', '')
+    """
+    prefix = DEFAULT_NAMESPACE + "."
+    return namespace[len(prefix) :] if namespace.startswith(prefix) else ""
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

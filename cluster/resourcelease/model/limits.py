@@ -1,0 +1,54 @@
+"""Bounds that every node applies alike: replicated rules, so change one only together with the entry version."""
+
+__all__ = [
+    "ANSWERS_PER_PEER",
+    "ANSWER_WINDOW_MS",
+    "DEFAULT_NAMESPACE",
+    "DEFAULT_PRIORITY",
+    "MAX_ATTRIBUTES",
+    "MAX_DELAY_MS",
+    "MAX_EFFECTS",
+    "MAX_EFFECT_RESULT",
+    "MAX_GATES",
+    "MAX_ITEMS_PER_OP",
+    "MAX_NAMESPACES",
+    "MAX_NAME",
+    "MAX_OP_BYTES",
+    "MAX_PEERS",
+    "MAX_TEXT",
+    "MAX_TIME_MS",
+    "PRIORITIES",
+    "RESTORED_PAGES_KEPT",
+    "SETTLED_KEPT",
+]
+
+DEFAULT_NAMESPACE = "resourcelease"
+PRIORITIES = 10
+DEFAULT_PRIORITY = 4
+
+# Characters of a name: namespace, peer, principal, operation id, request id, resource type, effect id.
+MAX_NAME = 256
+# Characters of a text: resource id, partition key, an error's message, an attribute's value.
+MAX_TEXT = 4096
+MAX_ATTRIBUTES = 64
+MAX_ITEMS_PER_OP = 10_000
+MAX_OP_BYTES = 16 * 1024 * 1024
+MAX_NAMESPACES = 1024
+MAX_PEERS = 10_000
+
+# A clock reading or a sequence number above this is not one of ours (it is 35,000 years of milliseconds, and it
+# keeps every sum of two of them inside the 64 bits of the wire).
+MAX_TIME_MS = 1 << 50
+# The longest delay, lease or window: a year.
+MAX_DELAY_MS = 366 * 24 * 3600 * 1000
+
+# How long, on the lease clock, an answer is kept for a retry under the same operation id, and how many a peer has.
+ANSWER_WINDOW_MS = 120_000
+ANSWERS_PER_PEER = 10_000
+# How many ended items of a namespace are remembered, for the same window, so that a repeated ack is recognised.
+SETTLED_KEPT = 100_000
+RESTORED_PAGES_KEPT = 65_536
+
+MAX_GATES = 10_000
+MAX_EFFECTS = 100_000
+MAX_EFFECT_RESULT = 64 * 1024
