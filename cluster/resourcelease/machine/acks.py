@@ -11,7 +11,6 @@ from resourcelease.machine.decision import (
     disconnected,
     heard,
     packed_refusals,
-    told,
     unknown,
 )
 from resourcelease.machine.handles import FAILED, GIVEN_BACK, AckOp, Verdicts, handles_of, judge
@@ -36,7 +35,7 @@ def complete(state: State, op: Complete) -> Decision:
         return found
     verdicts, before, _ = found
     ids, attempts, fences = verdicts.live
-    record = Record(EventType.COMPLETED, EndsData(ids, compressed(attempts), fences), count=len(ids), **told(op.call))
+    record = Record(EventType.COMPLETED, EndsData(ids, compressed(attempts), fences), count=len(ids), call=op.call)
     return _acked(op, verdicts, [*before, record], record)
 
 
@@ -51,7 +50,7 @@ def heartbeat(state: State, op: Heartbeat) -> Decision:
     ids, attempts, fences = verdicts.live
     deadline_ms = state.clock_ms + state.namespaces[op.call.namespace].options.lease_duration_ms
     data = BeatsData(ids, compressed(attempts), fences, deadline_ms)
-    record = Record(EventType.HEARTBEAT, data, count=len(ids), **told(op.call))
+    record = Record(EventType.HEARTBEAT, data, count=len(ids), call=op.call)
     return _acked(op, verdicts, [*before, record, *after], record, deadline_ms, state.clock_ms)
 
 
@@ -68,16 +67,14 @@ def fail(state: State, op: Fail) -> Decision:
     ns = state.namespaces[op.call.namespace]
     ids, attempts, fences = verdicts.live
     data = FailuresData(ids, compressed(attempts), fences, failures)
-    record = Record(EventType.FAILED, data, count=len(ids), **told(op.call))
-    records = [*before, record, *requeue_or_bury(state, ns, verdicts.live, FAILED, told(op.call), requeue, delays)]
+    record = Record(EventType.FAILED, data, count=len(ids), call=op.call)
+    records = [*before, record, *requeue_or_bury(state, ns, verdicts.live, FAILED, op.call, requeue, delays)]
     if False in requeue:
         reason = "failed without requeue"
         if before:  # joined a moment ago, and so not in the state yet
-            records.append(
-                Record(EventType.PEER_CHANGED, PeerData(op.call.peer, "disconnected", reason), **told(op.call))
-            )
+            records.append(Record(EventType.PEER_CHANGED, PeerData(op.call.peer, "disconnected", reason), call=op.call))
         else:
-            records += disconnected(state, ns.name, op.call.peer, reason, op.call)
+            records += disconnected(state, op.call.peer, reason, op.call)
     return _acked(op, verdicts, records, record)
 
 
@@ -89,7 +86,7 @@ def give_back(state: State, op: GiveBack) -> Decision:
     verdicts, before, _ = found
     ids, attempts, fences = verdicts.live
     data = RequeuesData(ids, compressed(attempts), fences, 0, GIVEN_BACK)
-    record = Record(EventType.REQUEUED, data, count=len(ids), **told(op.call))
+    record = Record(EventType.REQUEUED, data, count=len(ids), call=op.call)
     return _acked(op, verdicts, [*before, record], record)
 
 
@@ -153,7 +150,7 @@ def _heartbeat_of_peer(state: State, op: Heartbeat) -> Decision:
     presence = peer.at.get(call.namespace) if peer else None
     before_ms = presence.held_until_ms if presence else 0
     deadline_ms = max(before_ms, state.clock_ms + ns.options.lease_duration_ms)
-    record = Record(EventType.HEARTBEAT, BeatsData([], 0, [], deadline_ms), **told(call))
+    record = Record(EventType.HEARTBEAT, BeatsData([], 0, [], deadline_ms), call=call)
     if call.operation_id:
         record.answer = [call.take, _CODES[Heartbeat], [0, [], deadline_ms]]
     left_ms = deadline_ms - state.clock_ms

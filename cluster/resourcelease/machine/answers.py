@@ -41,7 +41,7 @@ class Answers:
         take, code, content = record.answer or (0, 0, None)
         if content is True:
             content = _told_by(record, pending)
-        key = (record.namespace, record.peer, record.operation_id)
+        key = (record.namespace, record.peer, record.call.operation_id)
         self.keep(key, Answer(take, code, content), record.clock_ms + limits.ANSWER_WINDOW_MS)
         for gone in self.window.purge(record.clock_ms):
             self._unlist(gone)

@@ -4,7 +4,7 @@ from itertools import islice
 from typing import Any
 
 from resourcelease.machine.checks import invalid, is_count, is_name
-from resourcelease.machine.decision import Decision, compressed, created, told, unknown
+from resourcelease.machine.decision import Decision, compressed, created, unknown
 from resourcelease.machine.pages import Page, read_page, write_page
 from resourcelease.machine.state import BODY, REQUEST_ID, Namespace, State
 from resourcelease.model import limits
@@ -40,7 +40,7 @@ def drain(state: State, op: Drain) -> Decision:
     if not ids:
         return Decision(result, [])
     data = DrainData(ids, compressed([ns.attempt_of(i) for i in ids]), op.bundle_id, op.page, page, left > 0)
-    record = Record(EventType.DRAIN_SNAPSHOT, data, count=len(ids), **told(op.call))
+    record = Record(EventType.DRAIN_SNAPSHOT, data, count=len(ids), call=op.call)
     if op.call.operation_id:
         record.answer = [op.call.take, 11, True]
     return Decision(result, [record])
@@ -70,7 +70,7 @@ def restore(state: State, op: Restore) -> Decision:
     ids = [page.sequence_ids[place] for place in absent]
     attempts = [_attempt(page, place) for place in absent]
     data = RestoreData(ids, compressed(attempts), absent, op.page)
-    record = Record(EventType.RESTORE_SNAPSHOT, data, count=len(ids), **told(op.call))
+    record = Record(EventType.RESTORE_SNAPSHOT, data, count=len(ids), call=op.call)
     if op.call.operation_id:
         record.answer = [op.call.take, 12, list(result)]
     return Decision(result, [*records, record])

@@ -3,14 +3,14 @@
 from typing import Any
 
 from resourcelease.machine.checks import column_of_ids, invalid, is_count
-from resourcelease.machine.decision import Decision, compressed, packed_refusals, told, unknown
+from resourcelease.machine.decision import Decision, compressed, packed_refusals, unknown
 from resourcelease.machine.handles import Handles
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.eventdata import DeathsData, EventType, IdsData, RedrivesData, RejectionData, RequeuesData
 from resourcelease.model.events import Record
-from resourcelease.model.ops import Redrive
+from resourcelease.model.ops import Call, Redrive
 from resourcelease.model.results import Redriven
 
 __all__ = ["redrive", "replay_redrive", "requeue_or_bury"]
@@ -23,7 +23,7 @@ def requeue_or_bury(
     ns: Namespace,
     ended: Handles,
     cause: str,
-    header: dict[str, Any],
+    call: Call,
     requeue: list[bool] | None = None,
     delays: list[int | None] | None = None,
 ) -> list[Record]:
@@ -44,14 +44,14 @@ def requeue_or_bury(
     if again:
         ids, attempts, fences, due = map(list, zip(*again, strict=True))
         data = RequeuesData(ids, compressed(attempts), fences, compressed(due), cause)
-        records.append(Record(EventType.REQUEUED, data, count=len(ids), **header))
+        records.append(Record(EventType.REQUEUED, data, count=len(ids), call=call))
     if buried:
         ids, attempts, fences = map(list, zip(*buried, strict=True))
         deaths = DeathsData(ids, compressed(attempts), fences, cause)
-        records.append(Record(EventType.DEAD_LETTERED, deaths, count=len(ids), **header))
+        records.append(Record(EventType.DEAD_LETTERED, deaths, count=len(ids), call=call))
         excess = len(ns.dead) + len(ids) - ns.options.dead_letter_limit
         if excess > 0:
-            records.append(_discarded(ns, ids, attempts, excess, header))
+            records.append(_discarded(ns, ids, attempts, excess, call))
     return records
 
 
@@ -107,17 +107,17 @@ def _redriven(state: State, ns: Namespace, op: Redrive, ids: list[int], refused:
     if ids:
         due_ms = state.clock_ms + op.delay_ms if op.delay_ms else 0
         data = RedrivesData(ids, compressed([ns.history[i].attempt + 1 for i in ids]), due_ms)
-        return Decision(result, [Record(EventType.REDRIVEN, data, count=len(ids), answer=answer, **told(op.call))])
+        return Decision(result, [Record(EventType.REDRIVEN, data, count=len(ids), answer=answer, call=op.call)])
     if refused and answer:
         first = next(iter(refused.values()))
         data_ = RejectionData(first.reason, first.message)
-        return Decision(result, [Record(EventType.REJECTED, data_, answer=answer, **told(op.call))])
+        return Decision(result, [Record(EventType.REJECTED, data_, answer=answer, call=op.call)])
     return Decision(result, [])
 
 
-def _discarded(ns: Namespace, buried: list[int], attempts: list[int], excess: int, header: dict[str, Any]) -> Record:
+def _discarded(ns: Namespace, buried: list[int], attempts: list[int], excess: int, call: Call) -> Record:
     """The longest dead are the first to fall out, then those that died just now."""
     oldest = [(i, ns.attempt_of(i)) for _, i in zip(range(excess), ns.dead, strict=False)]
     oldest += list(zip(buried, attempts, strict=True))[: excess - len(oldest)]
     ids, tried = map(list, zip(*oldest, strict=True))
-    return Record(EventType.DISCARDED, IdsData(ids, compressed(tried)), count=len(ids), **header)
+    return Record(EventType.DISCARDED, IdsData(ids, compressed(tried)), count=len(ids), call=call)

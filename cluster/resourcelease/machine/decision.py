@@ -19,7 +19,6 @@ __all__ = [
     "heard",
     "packed_refusals",
     "seen_idle",
-    "told",
     "unknown",
 ]
 
@@ -39,17 +38,6 @@ def compressed(column: list[int]) -> Ints:
     return first if column.count(first) == len(column) else column
 
 
-def told(call: Call) -> dict[str, Any]:
-    """The header fields of a record that a call causes."""
-    return {
-        "namespace": call.namespace,
-        "peer": call.peer,
-        "principal": call.principal,
-        "operation_id": call.operation_id,
-        "metadata": call.metadata,
-    }
-
-
 def unknown(call: Call) -> Decision:
     """The answer to a call on a namespace that does not exist."""
     message = f"there is no namespace {call.namespace}; its first enqueue or configure makes it"
@@ -66,7 +54,7 @@ def created(state: State, call: Call) -> tuple[Namespace, list[Record]] | Refusa
         return Refusal(Reason.QUEUE_FULL, message, "namespace")
     ns = Namespace(call.namespace)
     return ns, [
-        Record(EventType.CONFIGURED, SettingsData(ns.options.as_map(), False), **told(call)),
+        Record(EventType.CONFIGURED, SettingsData(ns.options.as_map(), False), call=call),
     ]
 
 
@@ -94,13 +82,12 @@ def seen_idle(state: State, ns: Namespace, call: Call) -> list[Record]:
     return [_changed(call, "heard")]
 
 
-def disconnected(state: State, namespace: str, name: str, reason: str, call: Call | None = None) -> list[Record]:
+def disconnected(state: State, name: str, reason: str, call: Call) -> list[Record]:
     """The record that marks a peer disconnected, if it is not already."""
     peer = state.peers.get(name)
     if peer is None or peer.disconnected:
         return []
-    header = told(call) if call else {"namespace": namespace, "peer": name}
-    return [Record(EventType.PEER_CHANGED, PeerData(name, "disconnected", reason), **header)]
+    return [Record(EventType.PEER_CHANGED, PeerData(name, "disconnected", reason), call=call)]
 
 
 def packed_refusals(refused: dict[int, Refusal]) -> list[list[Any]]:
@@ -109,4 +96,4 @@ def packed_refusals(refused: dict[int, Refusal]) -> list[list[Any]]:
 
 
 def _changed(call: Call, change: str, peer: str = "") -> Record:
-    return Record(EventType.PEER_CHANGED, PeerData(peer or call.peer, change, ""), **told(call))
+    return Record(EventType.PEER_CHANGED, PeerData(peer or call.peer, change, ""), call=call)

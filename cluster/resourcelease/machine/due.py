@@ -1,7 +1,6 @@
 """What happens because time has passed: leases end, delays end."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from resourcelease.machine.agenda import Hold
 from resourcelease.machine.deadletters import requeue_or_bury
@@ -10,6 +9,7 @@ from resourcelease.machine.handles import EXPIRED, Handles
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model.eventdata import EndsData, EventType, IdsData
 from resourcelease.model.events import Record
+from resourcelease.model.ops import Call
 
 __all__ = ["due_namespaces", "expired", "released"]
 
@@ -54,12 +54,12 @@ def expired(state: State, due: Due) -> Iterator[list[Record]]:
         ids = [lease[2] for lease in leases]
         fences = [lease[1] for lease in leases]
         ended = Handles(ids, [ns.attempt_of(i) for i in ids], fences)
-        header: dict[str, Any] = {"namespace": ns.name, "peer": peer}
+        call = Call(ns.name, peer)
         data = EndsData(ids, compressed(ended.attempts), fences)
         yield [
-            Record(EventType.LEASE_EXPIRED, data, count=len(ids), **header),
-            *requeue_or_bury(state, ns, ended, EXPIRED, header),
-            *disconnected(state, ns.name, peer, "lease expired"),
+            Record(EventType.LEASE_EXPIRED, data, count=len(ids), call=call),
+            *requeue_or_bury(state, ns, ended, EXPIRED, call),
+            *disconnected(state, peer, "lease expired", call),
         ]
 
 
@@ -69,7 +69,7 @@ def released(due: Due) -> list[Record]:
     if not ids:
         return []
     data = IdsData(ids, compressed([ns.attempt_of(i) for i in ids]))
-    return [Record(EventType.RELEASED, data, count=len(ids), namespace=ns.name)]
+    return [Record(EventType.RELEASED, data, count=len(ids), call=Call(ns.name))]
 
 
 def _still_under(ns: Namespace, hold: Hold) -> Iterator[tuple[int, int]]:

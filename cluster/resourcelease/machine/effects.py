@@ -3,7 +3,7 @@
 from typing import Any
 
 from resourcelease.machine.checks import invalid, is_count, is_id, is_name
-from resourcelease.machine.decision import Decision, created, told, unknown
+from resourcelease.machine.decision import Decision, created, unknown
 from resourcelease.machine.state import Effect, Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
@@ -36,7 +36,7 @@ def require_version(state: State, op: RequireVersion) -> Decision:
     if len(ns.versions) >= limits.MAX_GATES:
         return Decision(Refusal(Reason.QUEUE_FULL, f"{limits.MAX_GATES} changes have a version already"), [])
     data = EffectData("version", op.change_id, 0, 0, 0, op.maximum)
-    record = Record(EventType.EFFECT, data, **told(op.call))
+    record = Record(EventType.EFFECT, data, call=op.call)
     if op.call.operation_id:
         record.answer = [op.call.take, 13, op.maximum]
     return Decision(VersionFixed(op.maximum), [*records, record])
@@ -61,7 +61,7 @@ def begin_effect(state: State, op: BeginEffect) -> Decision:
     elif len(ns.effects) >= limits.MAX_EFFECTS and not any(effect.finished for effect in ns.effects.values()):
         return Decision(Refusal(Reason.QUEUE_FULL, f"{limits.MAX_EFFECTS} effects are running already"), [])
     data = EffectData("begin", op.effect_id, op.sequence_id, op.attempt, op.fence, None)
-    record = Record(EventType.EFFECT, data, **told(op.call))
+    record = Record(EventType.EFFECT, data, call=op.call)
     if op.call.operation_id:
         record.answer = [op.call.take, 14, [False, b""]]
     return Decision(EffectState(False, b""), [record])
@@ -84,7 +84,7 @@ def finish_effect(state: State, op: FinishEffect) -> Decision:
         message = f"effect {op.effect_id} is run under fence {effect.fence}, and yours is {op.fence}"
         return Decision(Refusal(Reason.CONFLICT, message, "effect_id"), [])
     data = EffectData("finish", op.effect_id, op.sequence_id, op.attempt, op.fence, op.result)
-    record = Record(EventType.EFFECT, data, **told(op.call))
+    record = Record(EventType.EFFECT, data, call=op.call)
     if op.call.operation_id:
         record.answer = [op.call.take, 15, [True, op.result]]
     return Decision(EffectState(True, op.result), [record])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from resourcelease.machine.checks import invalid, is_count, items_wrong
-from resourcelease.machine.decision import Decision, created, packed_refusals, told
+from resourcelease.machine.decision import Decision, created, packed_refusals
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
@@ -63,7 +63,7 @@ def _room(ns: Namespace) -> int:
 
 def _all_in(ns: Namespace, op: Enqueue, columns: ItemColumns, records: list[Record]) -> Decision:
     size, first_id = columns.size, ns.next_id
-    record = Record(EventType.ENQUEUE, ItemsData(first_id, op.items), count=size, **told(op.call))
+    record = Record(EventType.ENQUEUE, ItemsData(first_id, op.items), count=size, call=op.call)
     record.unpacked = columns
     if op.call.operation_id:
         record.answer = [op.call.take, CODE, True]
@@ -107,7 +107,7 @@ def _one_by_one(
     if chosen:
         packed = op.items if kept is columns else kept.packed()
         record = Record(
-            EventType.ENQUEUE, ItemsData(ns.next_id, packed), count=len(chosen), answer=answer, **told(op.call)
+            EventType.ENQUEUE, ItemsData(ns.next_id, packed), count=len(chosen), answer=answer, call=op.call
         )
         return Decision(result, [*records, record])
     # Nothing came in. A refusal that time may cure is remembered, so that a late copy of this op changes nothing.
@@ -115,7 +115,7 @@ def _one_by_one(
     if passing is None or answer is None:
         return Decision(result, [])
     data = RejectionData(passing.reason, passing.message)
-    return Decision(result, [Record(EventType.REJECTED, data, answer=answer, **told(op.call))])
+    return Decision(result, [Record(EventType.REJECTED, data, answer=answer, call=op.call)])
 
 
 def _known(state: State, ns: Namespace, request_id: str) -> int:

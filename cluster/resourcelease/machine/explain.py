@@ -1,12 +1,10 @@
 """Why an item waits: the one rule that holds it back, in words and as fields."""
 
-from bisect import bisect_left
 from enum import StrEnum
 from typing import NamedTuple
 
-from resourcelease.machine.state import PRIORITY, Namespace, State
+from resourcelease.machine.state import Namespace, State
 from resourcelease.machine.views import ItemView, item
-from resourcelease.model.limits import PRIORITIES
 
 __all__ = ["Explanation", "Rule", "explain"]
 
@@ -59,7 +57,7 @@ def explain(state: State, namespace: str, sequence_id: int) -> Explanation:
         if ns.paused:
             words += f"; and namespace {namespace} is paused"
         return Explanation(Rule.DELAYED, words, until_ms=view.due_ms)
-    ahead = _ahead(ns, sequence_id)
+    ahead = ns.ready.ahead_of(view.priority, sequence_id)
     if ns.paused:
         words = f"{name} is pending with {ahead} ahead of it, and namespace {namespace} is paused"
         return Explanation(Rule.PAUSED, words, ahead=ahead)
@@ -86,12 +84,6 @@ def _gone(state: State, ns: Namespace, sequence_id: int) -> Explanation:
 def _death(view: ItemView) -> str:
     error = f": {view.last_error.code} {view.last_error.message}" if view.last_error else ""
     return f"{view.cause} on attempt {view.attempt}{error}"
-
-
-def _ahead(ns: Namespace, sequence_id: int) -> int:
-    priority = ns.items[sequence_id][PRIORITY]
-    higher = sum(len(ns.ready.lane(above)) for above in range(priority + 1, PRIORITIES))
-    return higher + bisect_left(ns.ready.lane(priority), ns.ticket_of(sequence_id), key=ns.ticket_of)
 
 
 def _asked_by_healthy_peer(state: State, ns: Namespace) -> bool:

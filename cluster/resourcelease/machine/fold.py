@@ -5,10 +5,10 @@ applied when it was decided. Where an event cannot be true of the state, the log
 """
 
 from collections.abc import Callable
-from itertools import repeat
 from typing import Any
 
 from resourcelease.machine.agenda import Hold
+from resourcelease.machine.blocks import Gone
 from resourcelease.machine.effects import oldest_finished
 from resourcelease.machine.handles import EXPIRED, FAILED, GIVEN_BACK
 from resourcelease.machine.moves import (
@@ -23,11 +23,12 @@ from resourcelease.machine.moves import (
     settle,
     spread,
     touch,
+    touch_items,
     turn_page,
     uniform,
 )
 from resourcelease.machine.pages import read_page
-from resourcelease.machine.state import PRIORITY, REQUEST_ID, Effect, Gone, Namespace, Peer, State, Version
+from resourcelease.machine.state import PRIORITY, REQUEST_ID, Effect, Namespace, Peer, State, Version
 from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.eventdata import EventType
@@ -66,20 +67,20 @@ def _stranger(state: State, record: Record) -> Namespace:
 def _enqueue(state: State, ns: Namespace, record: Record) -> None:
     data: Any = record.data
     columns = record.unpacked or ItemColumns.unpacked(data.columns)
-    ids = list(range(data.first_id, data.first_id + record.count))
+    ids = range(data.first_id, data.first_id + record.count)
     if data.first_id != ns.next_id or columns.size != record.count:
         raise CorruptLog(f"event {record.sequence}: ids from {data.first_id}, expected {ns.next_id}")
-    ns.items.update(zip(ids, item_rows(columns, record.wall_ms, record.sequence), strict=True))
+    rows = item_rows(columns, record.wall_ms, record.sequence - data.first_id)
+    ns.items.put_run(data.first_id, rows)
     ns.next_id += record.count
     ns.enqueued += record.count
-    ns.touched_items.update(zip(ids, repeat(None)))
     if columns.request_id is not None:
         for sequence_id in ids:
             if request_id := ns.items[sequence_id][REQUEST_ID]:
                 ns.requests[request_id] = sequence_id
     priority: Any = uniform(columns.priority)
     if columns.not_before_ms == 0 and type(priority) is int:
-        ns.ready.append(priority, ids)
+        ns.ready.append_run(priority, data.first_id, record.count)
         return
     delays: Any = columns.not_before_ms
     for place, sequence_id in enumerate(ids):
@@ -94,12 +95,12 @@ def _lease_granted(state: State, ns: Namespace, record: Record) -> None:
         raise CorruptLog(f"event {record.sequence}: grants what is not first in line")
     fences = list(range(data.first_fence, data.first_fence + record.count))
     state.fence += record.count
-    hold(state, Hold(ns.name, record.peer, record.principal, data.deadline_ms, ids, fences))
+    hold(state, Hold(ns.name, record.peer, record.call.principal, data.deadline_ms, ids, fences))
     if ns.history:
         for sequence_id in ids:
             no_longer_awaited(state, ns, sequence_id)
     hear(state, record).present(ns.name).active += record.count
-    ns.touched_items.update(zip(ids, repeat(None)))
+    touch_items(ns, ids)
 
 
 def _heartbeat(state: State, ns: Namespace, record: Record) -> None:
@@ -117,7 +118,7 @@ def _heartbeat(state: State, ns: Namespace, record: Record) -> None:
         fences.append(fence)
     for (owner, principal, deadline_ms), (ids, fences) in owners.items():
         hold(state, Hold(ns.name, owner, principal, deadline_ms, ids, fences))
-    ns.touched_items.update(zip(data.sequence_ids, repeat(None)))
+    touch_items(ns, data.sequence_ids)
 
 
 def _completed(state: State, ns: Namespace, record: Record) -> None:
@@ -169,7 +170,7 @@ def _restored(state: State, ns: Namespace, record: Record) -> None:
     for order, place in enumerate(data.places):
         sequence_id, ticket = page.sequence_ids[place], record.sequence + order
         history = page.histories[place]
-        ns.items[sequence_id] = (*page.rows[place], ticket)
+        ns.items[sequence_id] = (*page.rows[place], ticket - sequence_id)
         if history is not None:
             ns.history[sequence_id] = history
         if request_id := page.rows[place][REQUEST_ID]:
@@ -179,7 +180,7 @@ def _restored(state: State, ns: Namespace, record: Record) -> None:
         delay_ms = page.delays_ms[place]
         line_up(state, ns, sequence_id, record.clock_ms + delay_ms if delay_ms else 0, ticket)
         ns.next_id = max(ns.next_id, sequence_id + 1)
-        ns.touched_items[sequence_id] = None
+    touch_items(ns, data.sequence_ids)
     ns.restored += record.count
     state.fence = max(state.fence, page.fence)
     ns.restored_pages[page.key] = record.sequence
@@ -201,7 +202,7 @@ def _requeued(state: State, ns: Namespace, record: Record) -> None:
         end_leases(state, ns, record, ids, GIVEN_BACK)
         # The last in line first: each then finds its place at the very front.
         for sequence_id in sorted(ids, key=ns.ticket_of, reverse=True):
-            ns.ready.put_back(sequence_id, ns.items[sequence_id][PRIORITY], ns.ticket_of(sequence_id), ns.ticket_of)
+            ns.ready.put_back(ns.items[sequence_id][PRIORITY], sequence_id, ns.ticket_of(sequence_id), ns.ticket_of)
     else:
         attempts, dues = spread(data.attempts, len(ids)), spread(data.due_ms, len(ids))
         for place, sequence_id in enumerate(ids):
@@ -216,14 +217,14 @@ def _requeued(state: State, ns: Namespace, record: Record) -> None:
             history.awaited_from = peer.name
             peer.reassignments += 1
             state.touched_peers[peer.joined_order] = None
-    ns.touched_items.update(zip(ids, repeat(None)))
+    touch_items(ns, ids)
 
 
 def _dead_lettered(state: State, ns: Namespace, record: Record) -> None:
     data: Any = record.data
     for place, sequence_id in enumerate(data.sequence_ids):
         ns.dead[sequence_id] = (record.sequence + place, data.cause)
-    ns.touched_items.update(zip(data.sequence_ids, repeat(None)))
+    touch_items(ns, data.sequence_ids)
 
 
 def _backpressure(state: State, ns: Namespace, record: Record) -> None:
@@ -269,7 +270,7 @@ def _redriven(state: State, ns: Namespace, record: Record) -> None:
         history.ticket = record.sequence + place
         line_up(state, ns, sequence_id, data.due_ms, history.ticket)
     ns.redriven += record.count
-    ns.touched_items.update(zip(data.sequence_ids, repeat(None)))
+    touch_items(ns, data.sequence_ids)
 
 
 def _effect(state: State, ns: Namespace, record: Record) -> None:
@@ -296,8 +297,8 @@ def _released(state: State, ns: Namespace, record: Record) -> None:
             raise CorruptLog(f"event {record.sequence}: item {sequence_id} is delayed until {due_ms}")
         state.delays.remove(ticket)
         ns.historied(sequence_id).ticket = record.sequence + place
-        ns.ready.append(ns.items[sequence_id][PRIORITY], [sequence_id])
-    ns.touched_items.update(zip(data.sequence_ids, repeat(None)))
+        ns.ready.append(ns.items[sequence_id][PRIORITY], sequence_id)
+    touch_items(ns, data.sequence_ids)
 
 
 def _rejected(state: State, ns: Namespace, record: Record) -> None:

@@ -2,8 +2,9 @@
 
 from typing import Any, NamedTuple, TypeAlias
 
+from resourcelease.machine.blocks import Gone
 from resourcelease.machine.checks import column_of_ids, invalid
-from resourcelease.machine.state import Gone, Namespace, State
+from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.ops import Complete, Fail, GiveBack, Heartbeat
@@ -81,7 +82,8 @@ def _all_live(ns: Namespace, op: AckOp, handles: Handles, held: list[Any]) -> bo
     ids, attempts, fences = handles
     if None in held:
         return False
-    if [lease[0] for lease in held] != fences or len(dict.fromkeys(ids)) != len(ids):
+    held_fences, holds = zip(*held, strict=True)
+    if list(held_fences) != fences or len(dict.fromkeys(ids)) != len(ids):
         return False
     if ns.history:
         if attempts != [ns.attempt_of(i) for i in ids]:
@@ -89,7 +91,7 @@ def _all_live(ns: Namespace, op: AckOp, handles: Handles, held: list[Any]) -> bo
     elif attempts.count(1) != len(attempts):
         return False
     principal = op.call.principal
-    return all(not lease[1].principal or lease[1].principal == principal for lease in held)
+    return all(not hold.principal or hold.principal == principal for hold in dict.fromkeys(holds))
 
 
 def _lost(state: State, ns: Namespace, op: AckOp, sequence_id: int, attempt: int, fence: int) -> Refusal | None:

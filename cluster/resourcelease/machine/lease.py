@@ -3,7 +3,7 @@
 from typing import Any
 
 from resourcelease.machine.checks import invalid, is_count
-from resourcelease.machine.decision import Decision, compressed, created, heard, seen_idle, told
+from resourcelease.machine.decision import Decision, compressed, created, heard, seen_idle
 from resourcelease.machine.state import BODY, Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
@@ -47,7 +47,7 @@ def lease(state: State, op: Lease) -> Decision:
     history = ns.history
     attempts: int | list[int] = compressed([ns.attempt_of(i) for i in ids]) if history else 1
     data = GrantsData(ids, attempts, state.fence + 1, deadline_ms)
-    record = Record(EventType.LEASE_GRANTED, data, count=len(ids), **told(call))
+    record = Record(EventType.LEASE_GRANTED, data, count=len(ids), call=call)
     if call.operation_id:
         record.answer = [call.take, CODE, True]
     return Decision(_granted(state, ns, ids, attempts, state.fence + 1, deadline_ms), [*records, record])
@@ -101,12 +101,11 @@ def _held_until(state: State, ns: Namespace, name: str) -> int:
 def _granted(
     state: State, ns: Namespace, ids: list[int], attempts: int | list[int], first_fence: int, deadline_ms: int
 ) -> Granted:
-    items = ns.items
     return Granted(
         sequence_ids=ids,
         attempts=[attempts] * len(ids) if isinstance(attempts, int) else attempts,
         fences=range(first_fence, first_fence + len(ids)),
-        rows=[items[i] for i in ids],
+        rows=ns.items.many(ids) if ids else [],
         before=_before(ns, ids) if ns.history else {},
         deadline_ms=deadline_ms,
         left_ms=max(0, deadline_ms - state.clock_ms),

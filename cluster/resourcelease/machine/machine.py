@@ -9,7 +9,7 @@ import msgpack
 from resourcelease.machine import acks, bundles, deadletters, effects, rows, settings, views
 from resourcelease.machine.answers import Answer, AnswerKey
 from resourcelease.machine.checks import invalid, is_count, wrong_call
-from resourcelease.machine.decision import Decision, told
+from resourcelease.machine.decision import Decision
 from resourcelease.machine.due import due_namespaces, expired, released
 from resourcelease.machine.enqueue import enqueue, replay_enqueue
 from resourcelease.machine.explain import Explanation, explain
@@ -133,8 +133,10 @@ class Machine:
 
     def next_due_ms(self) -> int | None:
         """The reading of the lease clock at which something may fall due."""
-        times = [at for at in (self._state.agenda.next_ms(), self._state.delays.next_ms()) if at is not None]
-        return min(times, default=None)
+        lease_ms, delay_ms = self._state.agenda.next_ms(), self._state.delays.next_ms()
+        if lease_ms is None or delay_ms is None:
+            return delay_ms if lease_ms is None else lease_ms
+        return min(lease_ms, delay_ms)
 
     def chain(self) -> bytes:
         """The digest over all events so far: equal on two nodes at one index, or they differ."""
@@ -198,6 +200,9 @@ class Machine:
         return explain(self._state, namespace, sequence_id)
 
     def _let_time_pass(self) -> None:
+        next_ms = self.next_due_ms()
+        if next_ms is None or next_ms > self._state.clock_ms:
+            return
         for due in due_namespaces(self._state):
             for records in expired(self._state, due):
                 self._emit(records)
@@ -323,7 +328,7 @@ def _remembered(code: int, call: Call, no: Refusal) -> list[Record]:
     if no.reason not in _REMEMBERED:
         return []
     answer = [call.take, code, [_NO, *no]]
-    return [Record(EventType.REJECTED, RejectionData(no.reason, no.message), answer=answer, **told(call))]
+    return [Record(EventType.REJECTED, RejectionData(no.reason, no.message), answer=answer, call=call)]
 
 
 def _is_passing(result: Result) -> bool:

@@ -1,11 +1,12 @@
 """The moves that events are made of: into line, under a lease, out of a lease, out of the house."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
 from resourcelease.machine.agenda import Delay, Hold
-from resourcelease.machine.state import PRIORITY, REQUEST_ID, Gone, Namespace, Peer, State
+from resourcelease.machine.blocks import Gone
+from resourcelease.machine.state import PRIORITY, REQUEST_ID, Namespace, Peer, State
 from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.eventdata import DrainData
@@ -24,6 +25,7 @@ __all__ = [
     "settle",
     "spread",
     "touch",
+    "touch_items",
     "turn_page",
     "uniform",
 ]
@@ -35,7 +37,7 @@ def line_up(state: State, ns: Namespace, sequence_id: int, due_ms: int, ticket: 
         ns.delayed[sequence_id] = (due_ms, ticket)
         state.delays.add(Delay(due_ms, ticket, sequence_id, ns.name))
     else:
-        ns.ready.append(ns.items[sequence_id][PRIORITY], [sequence_id])
+        ns.ready.append(ns.items[sequence_id][PRIORITY], sequence_id)
 
 
 def hold(state: State, held: Hold) -> None:
@@ -85,7 +87,7 @@ def _end(state: State, held: Hold, count: int) -> None:
 
 def remove(ns: Namespace, sequence_ids: list[int], clock_ms: int, *, drained: bool = False) -> None:
     """Lets go of items that are in no place any more; their request ids stay known for a while."""
-    rows = list(map(ns.items.pop, sequence_ids))
+    rows = ns.items.pop_many(sequence_ids)
     if ns.history:
         for sequence_id in sequence_ids:
             ns.history.pop(sequence_id, None)
@@ -95,13 +97,12 @@ def remove(ns: Namespace, sequence_ids: list[int], clock_ms: int, *, drained: bo
             if row[REQUEST_ID] and ns.requests.pop(row[REQUEST_ID], None):
                 ns.ended_requests.add(row[REQUEST_ID], -sequence_id if drained else sequence_id, ended_ms)
         ns.ended_requests.purge(clock_ms, ns.options.dedup_limit)
-    ns.touched_items.update(zip(sequence_ids, repeat(None)))
+    touch_items(ns, sequence_ids)
 
 
-def settle(ns: Namespace, sequence_ids: list[int], how: Iterable[int | Gone], clock_ms: int) -> None:
+def settle(ns: Namespace, sequence_ids: list[int], how: Sequence[int | Gone], clock_ms: int) -> None:
     """Remembers for a while how items ended, so that a repeated ack is recognised."""
-    ns.settled.add_many(sequence_ids, how, clock_ms + limits.ANSWER_WINDOW_MS)
-    ns.settled.purge(clock_ms, limits.SETTLED_KEPT)
+    ns.settled.add(sequence_ids, how, clock_ms)
 
 
 def hear(state: State, record: Record) -> Peer:
@@ -143,12 +144,18 @@ def turn_page(state: State, ns: Namespace, record: Record) -> None:
     last = ns.bundles.get(data.bundle_id)
     if last is not None and last[1] is not None:
         state.answers.forget(last[1])
-    key = (record.namespace, record.peer, record.operation_id) if record.answer else None
+    key = (record.namespace, record.peer, record.call.operation_id) if record.answer else None
     order = record.sequence if last is None else last[2]
     ns.bundles[data.bundle_id] = (data.number, key, order)
     touch(ns, "bundles", order)
     if len(ns.bundles) > limits.RESTORED_PAGES_KEPT:
         touch(ns, "bundles", ns.bundles.popitem(last=False)[1][2])
+
+
+def touch_items(ns: Namespace, sequence_ids: Sequence[int]) -> None:
+    """Notes that rows of items changed. Those given out since the rows were last taken are looked at anyway."""
+    if min(sequence_ids) < ns.stored_below:
+        ns.touched_items.update(zip(sequence_ids, repeat(None)))
 
 
 def touch(ns: Namespace, kind: str, order: int) -> None:

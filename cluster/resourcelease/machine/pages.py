@@ -15,12 +15,12 @@ __all__ = ["Page", "read_page", "write_page"]
 
 VERSION = 1
 
-# How many columns of a page are the fields of ``Item`` that stay what they were: all but the ticket.
+# How many columns of a page are the fields of ``Item`` that stay what they were: all but the lead.
 _FIELDS = 9
 
 
 class Page(NamedTuple):
-    """The content of a page; ``rows`` are items in the order of ``model.items.Item``, without the ticket."""
+    """The content of a page; ``rows`` are items in the order of ``model.items.Item``, without the lead."""
 
     cluster_id: str
     namespace: str

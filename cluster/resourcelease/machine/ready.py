@@ -1,8 +1,7 @@
 """The queue of pending items: one lane a priority, each in the order of tickets."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator
 
 from resourcelease.model.limits import PRIORITIES
 
@@ -10,58 +9,82 @@ __all__ = ["ReadyQueue"]
 
 
 class ReadyQueue:
-    """Ids of pending items. They leave at the front only: every way out of the queue takes the first ones."""
+    """Ids of pending items, kept as runs ``[first, end)`` of consecutive ids.
+
+    Items leave at the front only: every way out of the queue takes the first ones.
+    """
 
     __slots__ = ("_lanes", "size")
 
     def __init__(self) -> None:
-        self._lanes: list[deque[int]] = [deque() for _ in range(PRIORITIES)]
+        self._lanes: list[deque[list[int]]] = [deque() for _ in range(PRIORITIES)]
         self.size = 0
 
     def __iter__(self) -> Iterator[int]:
         for lane in reversed(self._lanes):
-            yield from lane
+            for first, end in lane:
+                yield from range(first, end)
 
-    def lane(self, priority: int) -> Sequence[int]:
-        """The ids of one priority, first in line first."""
-        return self._lanes[priority]
+    def append(self, priority: int, sequence_id: int) -> None:
+        """Puts one item at the tail of its lane."""
+        self.append_run(priority, sequence_id, 1)
 
-    def append(self, priority: int, sequence_ids: Sequence[int]) -> None:
-        """Puts items at the tail of their lane."""
-        self._lanes[priority].extend(sequence_ids)
-        self.size += len(sequence_ids)
+    def append_run(self, priority: int, first_id: int, size: int) -> None:
+        """Puts consecutive ids at the tail of their lane."""
+        lane = self._lanes[priority]
+        if lane and lane[-1][1] == first_id:
+            lane[-1][1] += size
+        else:
+            lane.append([first_id, first_id + size])
+        self.size += size
 
     def first(self, limit: int) -> list[int]:
         """The ids that are next in line, without taking them."""
-        taken: list[int] = []
+        ids: list[int] = []
         for lane in reversed(self._lanes):
-            if lane:
-                taken += islice(lane, limit - len(taken))
-                if len(taken) >= limit:
-                    break
-        return taken
+            for first, end in lane:
+                ids += range(first, min(end, first + limit - len(ids)))
+                if len(ids) >= limit:
+                    return ids
+        return ids
 
     def take(self, count: int) -> list[int]:
         """Takes the next ``count`` out."""
-        taken: list[int] = []
+        ids = self.first(count)
+        left = len(ids)
+        self.size -= left
         for lane in reversed(self._lanes):
-            if lane:
-                pop = lane.popleft
-                taken += [pop() for _ in range(min(count - len(taken), len(lane)))]
-                if len(taken) >= count:
-                    break
-        self.size -= len(taken)
-        return taken
+            while lane and left:
+                run = lane[0]
+                length = min(left, run[1] - run[0])
+                run[0] += length
+                left -= length
+                if run[0] == run[1]:
+                    lane.popleft()
+            if not left:
+                break
+        return ids
 
-    def put_back(self, sequence_id: int, priority: int, ticket: int, ticket_of: Callable[[int], int]) -> None:
+    def put_back(self, priority: int, sequence_id: int, ticket: int, ticket_of: Callable[[int], int]) -> None:
         """Puts an item where its ticket belongs. Only items put back before it can stand ahead, so that is near."""
         lane = self._lanes[priority]
         ahead = 0
-        for other in lane:
-            if ticket_of(other) > ticket:
+        for run in lane:
+            if ticket_of(run[0]) > ticket:
                 break
             ahead += 1
         lane.rotate(-ahead)
-        lane.appendleft(sequence_id)
+        lane.appendleft([sequence_id, sequence_id + 1])
         lane.rotate(ahead)
         self.size += 1
+
+    def ahead_of(self, priority: int, sequence_id: int) -> int:
+        """How many items go before one that is in the queue."""
+        ahead = 0
+        for above in range(priority + 1, PRIORITIES):
+            ahead += sum(end - first for first, end in self._lanes[above])
+        for first, end in self._lanes[priority]:
+            if first <= sequence_id < end:
+                return ahead + sequence_id - first
+            ahead += end - first
+        raise KeyError(sequence_id)

@@ -9,8 +9,8 @@ derived when rows are loaded.
 | m | the position, the counters, the chain |
 | n, number | a namespace: options, totals |
 | i, number, id | an item with its history and its lease, delay or death |
-| s, number, expiry | settled items that are forgotten together |
-| r, number, expiry | ended request ids, likewise |
+| s, number, block | settled items of one block of ids |
+| r, number, expiry | ended request ids that are forgotten together |
 | b / c / v / e, number, order | a bundle being drained / a page restored / a version / an effect |
 | p, order | a peer |
 | a, expiry | answers by operation id, likewise |
@@ -26,7 +26,7 @@ import msgpack
 from resourcelease.machine.agenda import Delay, Hold
 from resourcelease.machine.answers import Answer
 from resourcelease.machine.moves import hold
-from resourcelease.machine.state import PRIORITY, REQUEST_ID, Effect, Gone, History, Namespace, Peer, State, Version
+from resourcelease.machine.state import PRIORITY, REQUEST_ID, Effect, History, Namespace, Peer, State, Version
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.options import QueueOptions
 
@@ -54,17 +54,19 @@ def dump(state: State) -> Iterator[Row]:
         for ns in spaces:
             yield from sorted(_keyed_row(ns, kind, letter, name) for name in getattr(ns, kind))
     for ns in spaces:
-        for sequence_id in sorted(ns.items):
+        for sequence_id in ns.items:
             yield _NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), _item(ns, sequence_id)
     yield b"m", _meta(state)
     for ns in spaces:
         yield _NUMBERED.pack(b"n", ns.number), _namespace(ns)
     for peer in sorted(state.peers.values(), key=_joined):
         yield _ORDER.pack(b"p", peer.joined_order), _peer(peer)
-    for letter, window in ((b"r", "ended_requests"), (b"s", "settled")):
-        for ns in spaces:
-            for expires_ms, kept in getattr(ns, window).chunks():
-                yield _NUMBERED_ORDER.pack(letter, ns.number, expires_ms), _pack(list(kept.items()))
+    for ns in spaces:
+        for expires_ms, requests in ns.ended_requests.chunks():
+            yield _NUMBERED_ORDER.pack(b"r", ns.number, expires_ms), _pack(list(requests.items()))
+    for ns in spaces:
+        for number, row in ns.settled.rows():
+            yield _NUMBERED_ORDER.pack(b"s", ns.number, number), _pack(row)
     for ns in spaces:
         yield from sorted(_keyed_row(ns, "versions", b"v", name) for name in ns.versions)
 
@@ -108,16 +110,19 @@ def take_changes(state: State) -> tuple[list[Row], list[bytes]]:
 
 def _take_namespace(ns: Namespace, note: Any) -> None:
     for sequence_id in ns.touched_items:
-        here = sequence_id in ns.items
-        if here or sequence_id < ns.stored_below:
-            note(_NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), _item(ns, sequence_id) if here else None)
+        if sequence_id < ns.stored_below:
+            key = _NUMBERED_ORDER.pack(b"i", ns.number, sequence_id)
+            note(key, _item(ns, sequence_id) if sequence_id in ns.items else None)
+    for sequence_id in ns.items.above(ns.stored_below):
+        note(_NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), _item(ns, sequence_id))
     ns.touched_items.clear()
     ns.stored_below = ns.next_id
-    for letter, window in ((b"r", ns.ended_requests), (b"s", ns.settled)):
-        for expires_ms in window.take_touched():
-            chunk: Any = window.chunk(expires_ms)
-            key = _NUMBERED_ORDER.pack(letter, ns.number, expires_ms)
-            note(key, _pack(list(chunk.items())) if chunk else None)
+    for expires_ms in ns.ended_requests.take_touched():
+        chunk = ns.ended_requests.chunk(expires_ms)
+        note(_NUMBERED_ORDER.pack(b"r", ns.number, expires_ms), _pack(list(chunk.items())) if chunk else None)
+    for number in ns.settled.take_touched():
+        row = ns.settled.row(number)
+        note(_NUMBERED_ORDER.pack(b"s", ns.number, number), _pack(row) if row else None)
     if ns.touched_keyed:
         now = {
             (kind, row[0]): row
@@ -126,8 +131,8 @@ def _take_namespace(ns: Namespace, note: Any) -> None:
         }
         for kind, order in ns.touched_keyed:
             key = _NUMBERED_ORDER.pack(_KEYED[kind], ns.number, order)
-            row = now.get((kind, key))
-            note(key, row[1] if row else None)
+            kept = now.get((kind, key))
+            note(key, kept[1] if kept else None)
         ns.touched_keyed.clear()
 
 
@@ -174,8 +179,7 @@ def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[b
             elif letter == b"r":
                 ns.ended_requests.add_many([k for k, _ in fields], [v for _, v in fields], order)
             elif letter == b"s":
-                hows = [how if type(how) is int else Gone._make(how) for _, how in fields]
-                ns.settled.add_many([k for k, _ in fields], hows, order)
+                ns.settled.load(order, fields)
             else:
                 keyed.append((number, letter, order, fields))
     for ns in numbered.values():
@@ -197,7 +201,8 @@ def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[b
 def _line_up_all(ns: Namespace) -> None:
     """The lanes, from the items that are in no other place, by ticket."""
     for priority, ids in ns.unlined.items():
-        ns.ready.append(priority, [sequence_id for _, sequence_id in sorted(ids)])
+        for _, sequence_id in sorted(ids):
+            ns.ready.append(priority, sequence_id)
     ns.unlined.clear()
 
 

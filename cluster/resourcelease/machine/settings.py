@@ -3,7 +3,7 @@
 from typing import Any
 
 from resourcelease.machine.checks import invalid
-from resourcelease.machine.decision import Decision, created, told, unknown
+from resourcelease.machine.decision import Decision, created, unknown
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model.errors import Refusal
 from resourcelease.model.eventdata import BackpressureData, EventType, SettingsData
@@ -59,7 +59,7 @@ def backpressure(ns: Namespace) -> list[Record]:
     if active == ns.backpressure:
         return []
     data = BackpressureData(active, high or 0, low or 0)
-    return [Record(EventType.BACKPRESSURE, data, namespace=ns.name)]
+    return [Record(EventType.BACKPRESSURE, data, call=Call(ns.name))]
 
 
 def replay_settings(state: State, ns: Namespace | None, content: list[Any]) -> Configured:
@@ -73,7 +73,7 @@ def _settled(ns: Namespace, call: Call, code: int, options: QueueOptions, paused
     if not new and options == ns.options and paused == ns.paused:
         return Decision(result, [])
     settings = options.as_map()
-    record = Record(EventType.CONFIGURED, SettingsData(settings, paused), **told(call))
+    record = Record(EventType.CONFIGURED, SettingsData(settings, paused), call=call)
     if call.operation_id:
         record.answer = [call.take, code, [settings, paused]]
     return Decision(result, [record])

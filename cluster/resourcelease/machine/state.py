@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from resourcelease.machine.agenda import Delays, Hold, Leases
 from resourcelease.machine.answers import Answers
+from resourcelease.machine.blocks import Blocks, Gone, Settled
 from resourcelease.machine.ready import ReadyQueue
 from resourcelease.machine.window import Window
 from resourcelease.model.items import Failure, LastLease
@@ -13,7 +14,7 @@ from resourcelease.model.options import DEFAULT_OPTIONS, QueueOptions
 __all__ = ["Effect", "Gone", "History", "Namespace", "Peer", "Presence", "State", "Version"]
 
 # An item is a plain tuple in the order of ``model.items.Item``; these are the places the machine looks at.
-RESOURCE_TYPE, RESOURCE_ID, BODY, REQUEST_ID, PRIORITY, TICKET = 0, 1, 5, 6, 7, 9
+RESOURCE_TYPE, RESOURCE_ID, BODY, REQUEST_ID, PRIORITY, LEAD = 0, 1, 5, 6, 7, 9
 
 
 class History:
@@ -47,13 +48,6 @@ class History:
         history.last = None if history.last is None else LastLease._make(history.last)
         history.last_error = None if history.last_error is None else Failure._make(history.last_error)
         return history
-
-
-class Gone(NamedTuple):
-    """How a settled item left, if not by completion: drained or discarded, and its last fence (0: none)."""
-
-    fence: int
-    how: str
 
 
 class Version(NamedTuple):
@@ -159,7 +153,7 @@ class Namespace:
         self.backpressure = False
         self.next_id = 1
 
-        self.items: dict[int, tuple[Any, ...]] = {}
+        self.items: Blocks[tuple[Any, ...]] = Blocks()
         self.history: dict[int, History] = {}
         # An item's id is in exactly one of these four.
         self.ready = ReadyQueue()
@@ -170,8 +164,7 @@ class Namespace:
         # Ids by request id: of items that are here, and of those that ended, negative if by being drained.
         self.requests: dict[str, int] = {}
         self.ended_requests: Window[str, int] = Window()
-        # A completed item's fence, or how else it went.
-        self.settled: Window[int, int | Gone] = Window()
+        self.settled = Settled()
         # The last page taken of a bundle: its number, the answer that holds it, the order of the bundle's first page.
         self.bundles: OrderedDict[str, tuple[int, tuple[str, str, str] | None, int]] = OrderedDict()
         self.restored_pages: OrderedDict[str, int] = OrderedDict()
@@ -201,7 +194,7 @@ class Namespace:
     def ticket_of(self, sequence_id: int) -> int:
         """Where a pending item stands in line."""
         history = self.history.get(sequence_id)
-        return (history.ticket if history else 0) or self.items[sequence_id][TICKET]
+        return (history.ticket if history else 0) or self.items[sequence_id][LEAD] + sequence_id
 
     def historied(self, sequence_id: int) -> History:
         """The item's history, begun if it had none."""

@@ -24,6 +24,7 @@ from resourcelease.model.eventdata import (
 )
 from resourcelease.model.items import Item, ItemColumns, item_rows
 from resourcelease.model.limits import DEFAULT_NAMESPACE
+from resourcelease.model.ops import Call
 
 __all__ = ["RECORD_VERSION", "Event", "EventHandle", "Record", "shard_of"]
 
@@ -74,17 +75,13 @@ class Record:
     __slots__ = (
         "active",
         "answer",
+        "call",
         "clock_ms",
         "count",
         "data",
         "encoded",
         "index",
-        "metadata",
-        "namespace",
-        "operation_id",
-        "peer",
         "pending",
-        "principal",
         "sequence",
         "term",
         "type",
@@ -93,34 +90,32 @@ class Record:
     )
 
     def __init__(
-        self,
-        type: EventType,
-        data: Data,
-        *,
-        count: int = 1,
-        namespace: str = "",
-        peer: str = "",
-        principal: str = "",
-        operation_id: str = "",
-        metadata: Mapping[str, str] | None = None,
-        answer: list[Any] | None = None,
+        self, type: EventType, data: Data, *, call: Call, count: int = 1, answer: list[Any] | None = None
     ) -> None:
         self.type = type
         self.data = data
+        # Who caused it, and where; its ``take`` is not part of the record.
+        self.call = call
         self.count = count
-        self.namespace = namespace
-        self.peer = peer
-        self.principal = principal
-        self.operation_id = operation_id
-        self.metadata = metadata
         self.answer = answer
         self.sequence = self.index = self.term = self.clock_ms = self.wall_ms = self.pending = self.active = 0
         self.encoded = b""
         # The columns of an ENQUEUE, where whoever made the record has them at hand.
         self.unpacked: ItemColumns | None = None
 
+    @property
+    def namespace(self) -> str:
+        """The namespace the events belong to."""
+        return self.call.namespace
+
+    @property
+    def peer(self) -> str:
+        """The peer that caused them, or whose lease expired."""
+        return self.call.peer
+
     def encode(self) -> bytes:
         """The record as it stands in the log."""
+        namespace, peer, principal, operation_id, _, metadata = self.call
         encoded: bytes = _pack(
             (
                 RECORD_VERSION,
@@ -131,11 +126,11 @@ class Record:
                 self.term,
                 self.clock_ms,
                 self.wall_ms,
-                self.namespace,
-                self.peer,
-                self.principal,
-                self.operation_id,
-                self.metadata,
+                namespace,
+                peer,
+                principal,
+                operation_id,
+                metadata,
                 self.pending,
                 self.active,
                 self.answer,
@@ -154,17 +149,8 @@ class Record:
             (_, number, sequence, count, index, term, clock_ms, wall_ms) = fields[:8]
             (namespace, peer, principal, operation_id, metadata, pending, active, answer, columns) = fields[8:]
             type_ = EventType(number)
-            record = cls(
-                type_,
-                DATA[type_]._make(columns),
-                count=count,
-                namespace=namespace,
-                peer=peer,
-                principal=principal,
-                operation_id=operation_id,
-                metadata=metadata,
-                answer=answer,
-            )
+            call = Call(namespace, peer, principal, operation_id, 0, metadata)
+            record = cls(type_, DATA[type_]._make(columns), call=call, count=count, answer=answer)
         except (ValueError, TypeError, LookupError) as error:
             raise CorruptLog(f"not an event record: {error}") from error
         record.sequence, record.index, record.term = sequence, index, term
@@ -175,9 +161,9 @@ class Record:
     def events(self) -> Iterator[Event]:
         """The events of this record, one by one."""
         peer = self.data.peer if isinstance(self.data, PeerData) else self.peer
-        metadata: dict[str, str] = dict(self.metadata or {}) | self._told()
-        if self.operation_id:
-            metadata["operation_id"] = self.operation_id
+        metadata: dict[str, str] = dict(self.call.metadata or {}) | self._told()
+        if self.call.operation_id:
+            metadata["operation_id"] = self.call.operation_id
         for place, (handle, payload, error) in enumerate(self._rows()):
             yield Event(
                 sequence_number=self.sequence + place,
@@ -190,7 +176,7 @@ class Record:
                 shard_id=shard_of(self.namespace),
                 handle=handle,
                 peer_id=peer,
-                principal=self.principal,
+                principal=self.call.principal,
                 payload=payload,
                 error=error,
                 pending=self.pending,
@@ -215,7 +201,7 @@ class Record:
     def _rows(self) -> Iterator[tuple[EventHandle | None, Item | None, tuple[str, str, Any] | None]]:
         data = self.data
         if isinstance(data, ItemsData):
-            rows = item_rows(ItemColumns.unpacked(data.columns), self.wall_ms, self.sequence)
+            rows = item_rows(ItemColumns.unpacked(data.columns), self.wall_ms, self.sequence - data.first_id)
             for place, row in enumerate(rows):
                 yield EventHandle(data.first_id + place, 1, 0), Item._make(row), None
             return

@@ -24,8 +24,9 @@ class Item(NamedTuple):
     priority: int
     # Wall time, for people; decides nothing.
     enqueued_at_ms: int
-    # The sequence number of the event that first put the item into its queue: its place there, while it has no other.
-    ticket: int
+    # The sequence number of the event that first put the item into its queue, less the item's own id: with the id, its
+    # place in line while it has no other. The items of one call share it.
+    lead: int
 
 
 class Failure(NamedTuple):
@@ -77,8 +78,8 @@ class ItemColumns(NamedTuple):
         return ItemColumns._make(columns)
 
 
-def item_rows(columns: ItemColumns, wall_ms: int, first_ticket: int) -> list[tuple[Any, ...]]:
+def item_rows(columns: ItemColumns, wall_ms: int, lead: int) -> list[tuple[Any, ...]]:
     """Checked columns as rows in the order of ``Item``."""
     count = columns.size
     spread = [column if type(column) is list else repeat(column, count) for column in columns[1:9]]
-    return list(zip(*spread, repeat(wall_ms, count), range(first_ticket, first_ticket + count), strict=True))
+    return list(zip(*spread, repeat(wall_ms, count), repeat(lead, count), strict=True))

@@ -19,7 +19,8 @@ __all__ = [
     "MAX_TIME_MS",
     "PRIORITIES",
     "RESTORED_PAGES_KEPT",
-    "SETTLED_KEPT",
+    "SETTLED_BLOCK",
+    "SETTLED_BLOCKS",
 ]
 
 DEFAULT_NAMESPACE = "resourcelease"
@@ -45,8 +46,10 @@ MAX_DELAY_MS = 366 * 24 * 3600 * 1000
 # How long, on the lease clock, an answer is kept for a retry under the same operation id, and how many a peer has.
 ANSWER_WINDOW_MS = 120_000
 ANSWERS_PER_PEER = 10_000
-# How many ended items of a namespace are remembered, for the same window, so that a repeated ack is recognised.
-SETTLED_KEPT = 100_000
+# How many ended items of a namespace are remembered, for the same window at least, so that a repeated ack is
+# recognised: blocks of so many consecutive ids, and so many blocks.
+SETTLED_BLOCK = 1024
+SETTLED_BLOCKS = 256
 RESTORED_PAGES_KEPT = 65_536
 
 MAX_GATES = 10_000

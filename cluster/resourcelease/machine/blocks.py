@@ -1,0 +1,209 @@
+"""Values by sequence id, in blocks of consecutive ids.
+
+Ids are given out in a row and mostly end in a row, so what a dict would do item by item is done here by slices, and a
+million items make a thousand small lists instead of one table that has to be rebuilt whole as it grows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from resourcelease.model import limits
+
+__all__ = ["Blocks", "Gone", "Settled"]
+
+V = TypeVar("V")
+
+SHIFT = 10
+SIZE = 1 << SHIFT
+_MASK = SIZE - 1
+
+
+class Block(Generic[V]):
+    """Values of ``SIZE`` consecutive ids; None where there is none."""
+
+    __slots__ = ("kept", "values")
+
+    def __init__(self) -> None:
+        self.values: list[V | None] = [None] * SIZE
+        self.kept = 0
+
+
+class Blocks(Generic[V]):
+    """A map from sequence ids to values that are not None."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Block[V]] = {}
+
+    def __contains__(self, sequence_id: int) -> bool:
+        return self.get(sequence_id) is not None
+
+    def __getitem__(self, sequence_id: int) -> V:
+        value = self._blocks[sequence_id >> SHIFT].values[sequence_id & _MASK]
+        if value is None:
+            raise KeyError(sequence_id)
+        return value
+
+    def __setitem__(self, sequence_id: int, value: V) -> None:
+        block = self._block(sequence_id >> SHIFT)
+        block.kept += block.values[sequence_id & _MASK] is None
+        block.values[sequence_id & _MASK] = value
+
+    def __iter__(self) -> Iterator[int]:
+        return self.above(0)
+
+    def above(self, first_id: int) -> Iterator[int]:
+        """The ids from ``first_id`` on that have a value, lowest first."""
+        for number in sorted(number for number in self._blocks if number >= first_id >> SHIFT):
+            values = self._blocks[number].values
+            ids = enumerate(values, number << SHIFT)
+            yield from (i for i, value in ids if value is not None and i >= first_id)
+
+    def get(self, sequence_id: int) -> V | None:
+        """The value, if there is one."""
+        block = self._blocks.get(sequence_id >> SHIFT)
+        return None if block is None else block.values[sequence_id & _MASK]
+
+    def many(self, sequence_ids: Sequence[int]) -> list[V]:
+        """The values of ids that all have one."""
+        values: list[V] = []
+        for block, start, stop, _ in self._pieces(sequence_ids):
+            values += block.values[start:stop]  # type: ignore[arg-type]
+        if None in values:
+            raise KeyError(f"one of {len(sequence_ids)} ids from {sequence_ids[0]} on")
+        return values
+
+    def put_run(self, first_id: int, values: Sequence[V]) -> None:
+        """Values for consecutive ids that have none yet."""
+        done = 0
+        while done < len(values):
+            sequence_id = first_id + done
+            start = sequence_id & _MASK
+            part = values[done : done + SIZE - start]
+            block = self._block(sequence_id >> SHIFT)
+            block.values[start : start + len(part)] = part
+            block.kept += len(part)
+            done += len(part)
+
+    def pop_many(self, sequence_ids: Sequence[int]) -> list[V]:
+        """Takes values out; KeyError if one is not there."""
+        values = self.many(sequence_ids)
+        for block, start, stop, number in self._pieces(sequence_ids):
+            block.values[start:stop] = [None] * (stop - start)
+            block.kept -= stop - start
+            if not block.kept:
+                del self._blocks[number]
+        return values
+
+    def _block(self, number: int) -> Block[V]:
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._blocks[number] = Block()
+        return block
+
+    def _pieces(self, sequence_ids: Sequence[int]) -> Iterator[tuple[Block[V], int, int, int]]:
+        """Where ids lie: block, start, stop and number of each stretch; of a consecutive run, one stretch a block."""
+        blocks = self._blocks
+        first, last = sequence_ids[0], sequence_ids[-1]
+        if last - first != len(sequence_ids) - 1 or list(sequence_ids) != list(range(first, last + 1)):
+            for sequence_id in sequence_ids:
+                place = sequence_id & _MASK
+                yield blocks[sequence_id >> SHIFT], place, place + 1, sequence_id >> SHIFT
+            return
+        while first <= last:
+            number, start = first >> SHIFT, first & _MASK
+            stop = min(SIZE, start + last - first + 1)
+            yield blocks[number], start, stop, number
+            first += stop - start
+
+
+class Gone(NamedTuple):
+    """How a settled item left, if not by completion: drained or discarded, and its last fence (0: none)."""
+
+    fence: int
+    how: str
+
+
+class SettledBlock:
+    """How items of one block of ids ended, a completed one by its fence; and when all that is forgotten."""
+
+    __slots__ = ("expires_ms", "kept")
+
+    def __init__(self) -> None:
+        self.expires_ms = 0
+        self.kept: dict[int, int | Gone] = {}
+
+
+class Settled:
+    """How items ended that are gone. A block of ids is forgotten whole, a window after the last of it ended.
+
+    At most ``limits.SETTLED_BLOCKS`` blocks of ``limits.SETTLED_BLOCK`` ids are kept; the one longest unwritten goes
+    first, of several the one with the lowest ids.
+    """
+
+    __slots__ = ("_blocks", "touched")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, SettledBlock] = {}
+        # Blocks that have changed since the rows were last taken.
+        self.touched: dict[int, None] = {}
+
+    def get(self, sequence_id: int, clock_ms: int) -> int | Gone | None:
+        """How the item ended, if that is still known."""
+        block = self._blocks.get(sequence_id // limits.SETTLED_BLOCK)
+        return block.kept.get(sequence_id) if block is not None and clock_ms < block.expires_ms else None
+
+    def add(self, sequence_ids: Sequence[int], hows: Sequence[int | Gone], clock_ms: int) -> None:
+        """Remembers how items ended, now."""
+        size = limits.SETTLED_BLOCK
+        number = sequence_ids[0] // size
+        if min(sequence_ids) // size == number == max(sequence_ids) // size:
+            self._open(number, clock_ms).kept.update(zip(sequence_ids, hows, strict=True))
+        else:
+            for sequence_id, how in zip(sequence_ids, hows, strict=True):
+                self._open(sequence_id // size, clock_ms).kept[sequence_id] = how
+
+    def discard(self, sequence_id: int) -> None:
+        """Forgets one item: it is back."""
+        number = sequence_id // limits.SETTLED_BLOCK
+        block = self._blocks.get(number)
+        if block is not None and block.kept.pop(sequence_id, None) is not None:
+            self.touched[number] = None
+
+    def rows(self) -> Iterator[tuple[int, Any]]:
+        """Every block by number, packed as plain values."""
+        for number in sorted(self._blocks):
+            yield number, self.row(number)
+
+    def row(self, number: int) -> Any:
+        """One block as plain values, in the order of ids; None if there is none."""
+        block = self._blocks.get(number)
+        return None if block is None else [block.expires_ms, sorted(block.kept.items())]
+
+    def load(self, number: int, row: Any) -> None:
+        """A block from such a row."""
+        block = self._blocks[number] = SettledBlock()
+        block.expires_ms = row[0]
+        block.kept = {sequence_id: how if type(how) is int else Gone._make(how) for sequence_id, how in row[1]}
+
+    def take_touched(self) -> list[int]:
+        """The numbers of the blocks that changed since the last call."""
+        touched = list(self.touched)
+        self.touched.clear()
+        return touched
+
+    def _open(self, number: int, clock_ms: int) -> SettledBlock:
+        """The block, empty if its time was over, and known for a window from now on."""
+        self.touched[number] = None
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._blocks[number] = SettledBlock()
+        elif block.expires_ms <= clock_ms:
+            block.kept.clear()
+        block.expires_ms = clock_ms + limits.ANSWER_WINDOW_MS
+        if len(self._blocks) > limits.SETTLED_BLOCKS:
+            oldest = min((other.expires_ms, n) for n, other in self._blocks.items() if n != number)[1]
+            del self._blocks[oldest]
+            self.touched[oldest] = None
+        return block

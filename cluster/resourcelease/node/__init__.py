@@ -1,0 +1,1 @@
+"""One process of the cluster: configuration, and the other rooms built into a node."""
