@@ -4,8 +4,8 @@ Ids are given out in a row and mostly end in a row, so what a dict would do item
 million items make a thousand small lists instead of one table that has to be rebuilt whole as it grows.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from resourcelease.model import limits
 
@@ -26,6 +26,10 @@ class Block(Generic[V]):
     def __init__(self) -> None:
         self.values: list[V | None] = [None] * SIZE
         self.kept = 0
+
+
+# A stretch of one block: the block, start, stop, and the block's number.
+Piece: TypeAlias = tuple[Block[V], int, int, int]
 
 
 class Blocks(Generic[V]):
@@ -67,12 +71,7 @@ class Blocks(Generic[V]):
 
     def many(self, sequence_ids: Sequence[int]) -> list[V]:
         """The values of ids that all have one."""
-        values: list[V] = []
-        for block, start, stop, _ in self._pieces(sequence_ids):
-            values += block.values[start:stop]  # type: ignore[arg-type]
-        if None in values:
-            raise KeyError(f"one of {len(sequence_ids)} ids from {sequence_ids[0]} on")
-        return values
+        return self._at(self._pieces(sequence_ids))
 
     def put_run(self, first_id: int, values: Sequence[V]) -> None:
         """Values for consecutive ids that have none yet."""
@@ -88,8 +87,9 @@ class Blocks(Generic[V]):
 
     def pop_many(self, sequence_ids: Sequence[int]) -> list[V]:
         """Takes values out; KeyError if one is not there."""
-        values = self.many(sequence_ids)
-        for block, start, stop, number in self._pieces(sequence_ids):
+        pieces = list(self._pieces(sequence_ids))
+        values = self._at(pieces)
+        for block, start, stop, number in pieces:
             block.values[start:stop] = [None] * (stop - start)
             block.kept -= stop - start
             if not block.kept:
@@ -102,7 +102,16 @@ class Blocks(Generic[V]):
             block = self._blocks[number] = Block()
         return block
 
-    def _pieces(self, sequence_ids: Sequence[int]) -> Iterator[tuple[Block[V], int, int, int]]:
+    @staticmethod
+    def _at(pieces: Iterable[Piece[V]]) -> list[V]:
+        values: list[V] = []
+        for block, start, stop, _ in pieces:
+            values += block.values[start:stop]  # type: ignore[arg-type]
+        if None in values:
+            raise KeyError("an id has no value")
+        return values
+
+    def _pieces(self, sequence_ids: Sequence[int]) -> Iterator[Piece[V]]:
         """Where ids lie: block, start, stop and number of each stretch; of a consecutive run, one stretch a block."""
         blocks = self._blocks
         first, last = sequence_ids[0], sequence_ids[-1]

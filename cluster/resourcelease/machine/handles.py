@@ -83,7 +83,7 @@ def _all_live(ns: Namespace, op: AckOp, handles: Handles, held: list[Any]) -> bo
     if None in held:
         return False
     held_fences, holds = zip(*held, strict=True)
-    if list(held_fences) != fences or len(dict.fromkeys(ids)) != len(ids):
+    if list(held_fences) != fences or len(set(ids)) != len(ids):
         return False
     if ns.history:
         if attempts != [ns.attempt_of(i) for i in ids]:
@@ -91,7 +91,8 @@ def _all_live(ns: Namespace, op: AckOp, handles: Handles, held: list[Any]) -> bo
     elif attempts.count(1) != len(attempts):
         return False
     principal = op.call.principal
-    return all(not hold.principal or hold.principal == principal for hold in dict.fromkeys(holds))
+    owners = holds[:1] if holds.count(holds[0]) == len(holds) else holds
+    return all(not hold.principal or hold.principal == principal for hold in owners)
 
 
 def _lost(state: State, ns: Namespace, op: AckOp, sequence_id: int, attempt: int, fence: int) -> Refusal | None:

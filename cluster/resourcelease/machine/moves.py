@@ -62,17 +62,12 @@ def end_leases(state: State, ns: Namespace, record: Record, sequence_ids: list[i
         ended = list(map(ns.leases.pop, sequence_ids))
     except KeyError as error:
         raise CorruptLog(f"event {record.sequence}: item {error} is not leased") from error
-    run: Hold | None = None
-    length = 0
-    for _, held in ended:
-        if held is run:
-            length += 1
-        else:
-            if run is not None:
-                _end(state, run, length)
-            run, length = held, 1
-    if run is not None:
-        _end(state, run, length)
+    holds = [held for _, held in ended]
+    if holds and holds.count(holds[0]) == len(holds):
+        _end(state, holds[0], len(holds))
+    else:
+        for held in holds:
+            _end(state, held, 1)
     if outcome:
         for sequence_id, (fence, held) in zip(sequence_ids, ended, strict=True):
             history = ns.historied(sequence_id)

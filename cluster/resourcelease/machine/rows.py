@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 import msgpack
 
 from resourcelease.machine.agenda import Delay, Hold
-from resourcelease.machine.answers import Answer
 from resourcelease.machine.moves import hold
 from resourcelease.machine.state import PRIORITY, REQUEST_ID, Effect, History, Namespace, Peer, State, Version
 from resourcelease.model.errors import CorruptLog
@@ -48,8 +47,8 @@ _TOTALS = ("enqueued", "restored", "completed", "drained", "discarded", "redrive
 def dump(state: State) -> Iterator[Row]:
     """Every row, in the order of the keys."""
     spaces = list(state.namespaces.values())
-    for expires_ms, kept in state.answers.window.chunks():
-        yield _ORDER.pack(b"a", expires_ms), _answers(kept)
+    for expires_ms, answers in state.answers.rows():
+        yield _ORDER.pack(b"a", expires_ms), _pack(answers)
     for letter, kind in ((b"b", "bundles"), (b"c", "restored_pages"), (b"e", "effects")):
         for ns in spaces:
             yield from sorted(_keyed_row(ns, kind, letter, name) for name in getattr(ns, kind))
@@ -93,9 +92,9 @@ def take_changes(state: State) -> tuple[list[Row], list[bytes]]:
         else:
             puts.append((key, value))
 
-    for expires_ms in state.answers.window.take_touched():
-        answers = state.answers.window.chunk(expires_ms)
-        note(_ORDER.pack(b"a", expires_ms), _answers(answers) if answers else None)
+    for expires_ms in state.answers.take_touched():
+        answers = state.answers.row(expires_ms)
+        note(_ORDER.pack(b"a", expires_ms), _pack(answers) if answers else None)
     by_order = {peer.joined_order: peer for peer in state.peers.values()} if state.touched_peers else {}
     for order in state.touched_peers:
         note(_ORDER.pack(b"p", order), _peer(by_order[order]) if order in by_order else None)
@@ -166,12 +165,11 @@ def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[b
     holds: dict[tuple[int, str, str, int], tuple[list[int], list[int]]] = {}
     dead: list[tuple[int, int, int, str]] = []
     keyed: list[tuple[int, bytes, int, Any]] = []
+    answers = sorted((_ORDER.unpack(key)[1], fields) for letter, key, fields in later if letter == b"a")
+    for expires_ms, fields in answers:
+        state.answers.load(expires_ms, fields)
     for letter, key, fields in later:
-        if letter == b"a":
-            expires_ms = _ORDER.unpack(key)[1]
-            for name, answer in fields:
-                state.answers.keep(tuple(name), Answer._make(answer), expires_ms)
-        elif letter != b"p":
+        if letter not in (b"a", b"p"):
             _, number, order = _NUMBERED_ORDER.unpack(key)
             ns = numbered[number]
             if letter == b"i":
@@ -195,7 +193,7 @@ def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[b
         numbered[number].dead[sequence_id] = (order, cause)
     for number, letter, order, fields in sorted(keyed, key=lambda row: row[:3]):
         _load_keyed(numbered[number], letter, order, fields)
-    state.answers.window.take_touched()
+    state.answers.take_touched()
 
 
 def _line_up_all(ns: Namespace) -> None:
@@ -315,11 +313,6 @@ def _load_peers(state: State, rows: list[Any]) -> None:
 
 def _joined(peer: Peer) -> int:
     return peer.joined_order
-
-
-def _answers(kept: dict[Any, Any]) -> bytes:
-    packed: bytes = _pack(list(kept.items()))
-    return packed
 
 
 def _keyed_row(ns: Namespace, kind: str, letter: bytes, name: str) -> Row:
