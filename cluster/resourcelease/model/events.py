@@ -4,6 +4,7 @@ Inside, events travel as *records*: all the events that one step produced of one
 record of n items holds n events with consecutive sequence numbers. ``Record.events`` spells them out one by one.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -236,6 +237,4 @@ def shard_of(namespace: str) -> str:
 
 
 def _words(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    return value if isinstance(value, str) else json.dumps(value)
