@@ -1,5 +1,6 @@
 """drain and restore: items leave the cluster in pages, and come back."""
 
+from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
@@ -105,14 +106,13 @@ def _wrong_drain(op: Drain) -> Refusal | None:
 
 
 def _next_out(ns: Namespace, op: Drain) -> list[int]:
-    """Pending in the queue's order, then delayed by (due, ticket), then, if asked, active by fence."""
+    """Pending in the queue's order, then delayed by ticket, then, if asked, active by fence."""
     ids = ns.ready.first(op.limit)
     if len(ids) < op.limit:
-        waiting = sorted((*when, i) for i, when in ns.delayed.items())
-        ids += [i for _, _, i in islice(waiting, op.limit - len(ids))]
+        ids += islice(ns.delayed, op.limit - len(ids))
     if op.include_active and len(ids) < op.limit:
-        active = sorted((lease[0], i) for i, lease in ns.leases.items())
-        ids += [i for _, i in islice(active, op.limit - len(ids))]
+        active = nsmallest(op.limit - len(ids), ((lease[0], i) for i, lease in ns.leases.items()))
+        ids += [i for _, i in active]
     total = 0
     for place, sequence_id in enumerate(ids):
         total += len(ns.items[sequence_id][BODY] or b"")

@@ -184,9 +184,10 @@ def _restored(state: State, ns: Namespace, record: Record) -> None:
     ns.restored += record.count
     state.fence = max(state.fence, page.fence)
     ns.restored_pages[page.key] = record.sequence
-    touch(ns, "restored_pages", record.sequence)
+    touch(ns, "restored_pages", record.sequence, page.key)
     if len(ns.restored_pages) > limits.RESTORED_PAGES_KEPT:
-        touch(ns, "restored_pages", ns.restored_pages.popitem(last=False)[1])
+        oldest, order = ns.restored_pages.popitem(last=False)
+        touch(ns, "restored_pages", order, oldest)
 
 
 def _lease_expired(state: State, ns: Namespace, record: Record) -> None:
@@ -277,16 +278,17 @@ def _effect(state: State, ns: Namespace, record: Record) -> None:
     data: Any = record.data
     if data.kind == "version":
         ns.versions[data.id] = Version(data.value, record.sequence)
-        touch(ns, "versions", record.sequence)
+        touch(ns, "versions", record.sequence, data.id)
         return
     earlier = ns.effects.get(data.id)
     if earlier is None and len(ns.effects) >= limits.MAX_EFFECTS:
-        touch(ns, "effects", ns.effects.pop(oldest_finished(ns.effects)).order)
+        forgotten = oldest_finished(ns.effects)
+        touch(ns, "effects", ns.effects.pop(forgotten).order, forgotten)
     order = record.sequence if earlier is None else earlier.order
     finished = data.kind == "finish"
     result = data.value if finished else b""
     ns.effects[data.id] = Effect(order, data.sequence_id, data.attempt, data.fence, finished, result)
-    touch(ns, "effects", order)
+    touch(ns, "effects", order, data.id)
 
 
 def _released(state: State, ns: Namespace, record: Record) -> None:

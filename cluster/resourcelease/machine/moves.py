@@ -142,9 +142,10 @@ def turn_page(state: State, ns: Namespace, record: Record) -> None:
     key = (record.namespace, record.peer, record.call.operation_id) if record.answer else None
     order = record.sequence if last is None else last[2]
     ns.bundles[data.bundle_id] = (data.number, key, order)
-    touch(ns, "bundles", order)
+    touch(ns, "bundles", order, data.bundle_id)
     if len(ns.bundles) > limits.RESTORED_PAGES_KEPT:
-        touch(ns, "bundles", ns.bundles.popitem(last=False)[1][2])
+        oldest, (_, _, its_order) = ns.bundles.popitem(last=False)
+        touch(ns, "bundles", its_order, oldest)
 
 
 def touch_items(ns: Namespace, sequence_ids: Sequence[int]) -> None:
@@ -153,9 +154,9 @@ def touch_items(ns: Namespace, sequence_ids: Sequence[int]) -> None:
         ns.touched_items.update(zip(sequence_ids, repeat(None)))
 
 
-def touch(ns: Namespace, kind: str, order: int) -> None:
+def touch(ns: Namespace, kind: str, order: int, name: str) -> None:
     """Notes that a row changed which is kept by kind and order."""
-    ns.touched_keyed[(kind, order)] = None
+    ns.touched_keyed[(kind, order)] = name
 
 
 def spread(column: Any, size: int) -> list[int]:

@@ -120,19 +120,13 @@ def _take_namespace(ns: Namespace, note: Any) -> None:
         chunk = ns.ended_requests.chunk(expires_ms)
         note(_NUMBERED_ORDER.pack(b"r", ns.number, expires_ms), _pack(list(chunk.items())) if chunk else None)
     for number in ns.settled.take_touched():
-        row = ns.settled.row(number)
-        note(_NUMBERED_ORDER.pack(b"s", ns.number, number), _pack(row) if row else None)
-    if ns.touched_keyed:
-        now = {
-            (kind, row[0]): row
-            for kind, letter in _KEYED.items()
-            for row in (_keyed_row(ns, kind, letter, name) for name in getattr(ns, kind))
-        }
-        for kind, order in ns.touched_keyed:
-            key = _NUMBERED_ORDER.pack(_KEYED[kind], ns.number, order)
-            kept = now.get((kind, key))
-            note(key, kept[1] if kept else None)
-        ns.touched_keyed.clear()
+        settled = ns.settled.row(number)
+        note(_NUMBERED_ORDER.pack(b"s", ns.number, number), _pack(settled) if settled else None)
+    for (kind, order), name in ns.touched_keyed.items():
+        key = _NUMBERED_ORDER.pack(_KEYED[kind], ns.number, order)
+        row = _keyed_row(ns, kind, _KEYED[kind], name) if name in getattr(ns, kind) else None
+        note(key, row[1] if row and row[0] == key else None)
+    ns.touched_keyed.clear()
 
 
 def load(rows: Iterable[Row]) -> State:
@@ -182,6 +176,7 @@ def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[b
                 keyed.append((number, letter, order, fields))
     for ns in numbered.values():
         _line_up_all(ns)
+        ns.delayed = dict(sorted(ns.delayed.items(), key=_ticket))
         ns.stored_below = ns.next_id
         ns.touched_items.clear()
         ns.ended_requests.take_touched()
@@ -309,6 +304,10 @@ def _load_peers(state: State, rows: list[Any]) -> None:
         for namespace, held_until_ms, heard_there_ms in at:
             presence = peer.present(namespace)
             presence.held_until_ms, presence.heard_ms = held_until_ms, heard_there_ms
+
+
+def _ticket(delayed: tuple[int, tuple[int, int]]) -> int:
+    return delayed[1][1]
 
 
 def _joined(peer: Peer) -> int:

@@ -157,7 +157,7 @@ class Namespace:
         self.history: dict[int, History] = {}
         # An item's id is in exactly one of these four.
         self.ready = ReadyQueue()
-        self.delayed: dict[int, tuple[int, int]] = {}  # (due on the lease clock, ticket)
+        self.delayed: dict[int, tuple[int, int]] = {}  # (due on the lease clock, ticket), by ticket
         self.leases: dict[int, tuple[int, Hold]] = {}  # (fence, hold)
         self.dead: OrderedDict[int, tuple[int, str]] = OrderedDict()  # (order of death, cause)
 
@@ -173,9 +173,9 @@ class Namespace:
 
         self.enqueued = self.restored = self.completed = self.drained = self.discarded = self.redriven = 0
 
-        # What has changed since the rows were last taken: items by id, the rest by kind and order.
+        # What has changed since the rows were last taken: items by id, the rest by kind and order, with their names.
         self.touched_items: dict[int, None] = {}
-        self.touched_keyed: dict[tuple[str, int], None] = {}
+        self.touched_keyed: dict[tuple[str, int], str] = {}
         # Ids from here on were given out since: if such an item is gone again, no row of it was ever stored.
         self.stored_below = 1
         # While rows are loaded: pending items by priority, with their tickets.
