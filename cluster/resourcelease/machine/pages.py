@@ -92,15 +92,12 @@ def _ids_fit(ids: Any) -> bool:
 
 def _history(history: History | None) -> list[Any] | None:
     """A history as it leaves: the place in line and the waiting for a peer stay behind."""
-    if history is None:
-        return None
-    return [history.attempt, history.budget_from, history.last, history.last_error, history.redrives]
+    return None if history is None else history.packed()[:5]
 
 
 def _lived(packed: Any, highest_fence: int) -> History:
     """The history again; ValueError if it is none."""
     attempt, budget_from, last, error, redrives = packed
-    history = History()
     fits = is_count(attempt, MAX_TIME_MS, least=1) and is_count(budget_from, attempt, least=1)
     if last is not None:
         tried, fence, peer, outcome = last
@@ -111,5 +108,4 @@ def _lived(packed: Any, highest_fence: int) -> History:
         fits = fits and is_name(code) and type(message) is str and len(message) <= MAX_TEXT and is_text_map(metadata)
     if not fits or not is_count(redrives, MAX_TIME_MS):
         raise ValueError("a history is not in order")
-    values = {"attempt": attempt, "budget_from": budget_from, "last": last, "last_error": error, "redrives": redrives}
-    return history.unpacked([values.get(name, getattr(history, name)) for name in History.__slots__])
+    return History.unpacked([*packed, 0, ""])

@@ -37,16 +37,17 @@ class History:
 
     def packed(self) -> list[Any]:
         """As a list of plain values, for rows and pages."""
-        return [getattr(self, name) for name in self.__slots__]
+        lived = [self.attempt, self.budget_from, self.last, self.last_error, self.redrives]
+        return [*lived, self.ticket, self.awaited_from]
 
     @classmethod
     def unpacked(cls, values: list[Any]) -> "History":
         """From such a list."""
         history = cls()
-        for name, value in zip(cls.__slots__, values, strict=True):
-            setattr(history, name, value)
-        history.last = None if history.last is None else LastLease._make(history.last)
-        history.last_error = None if history.last_error is None else Failure._make(history.last_error)
+        history.attempt, history.budget_from, last, error, history.redrives, *here = values
+        history.last = None if last is None else LastLease._make(last)
+        history.last_error = None if error is None else Failure._make(error)
+        history.ticket, history.awaited_from = here
         return history
 
 

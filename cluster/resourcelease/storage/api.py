@@ -24,7 +24,7 @@ class Identity(NamedTuple):
 class JournalEntry(NamedTuple):
     """One entry of the Raft log; ``index`` counts from 1."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which no entry needs
     term: int
     data: bytes
 
