@@ -58,10 +58,10 @@ def judge(state: State, ns: Namespace, op: AckOp, handles: Handles) -> Verdicts:
 
     places: list[int] = []
     refused: dict[int, Refusal] = {}
-    taken: dict[int, int] = {}
+    taken: dict[int, tuple[int, int]] = {}
     for place, lease in enumerate(held):
         sequence_id, attempt, fence = ids[place], attempts[place], fences[place]
-        if taken.get(sequence_id) == fence:
+        if taken.get(sequence_id) == (attempt, fence):
             continue
         if lease is None or lease[0] != fence or ns.attempt_of(sequence_id) != attempt or sequence_id in taken:
             refusal = _lost(state, ns, op, sequence_id, attempt, fence)
@@ -71,7 +71,7 @@ def judge(state: State, ns: Namespace, op: AckOp, handles: Handles) -> Verdicts:
             message = f"the lease belongs to {lease[1].principal}, which alone may end or extend it"
             refused[place] = Refusal(Reason.FORBIDDEN, message)
         else:
-            taken[sequence_id] = fence
+            taken[sequence_id] = (attempt, fence)
             places.append(place)
     live = Handles(*([column[place] for place in places] for column in handles))
     return Verdicts(live, places, refused)

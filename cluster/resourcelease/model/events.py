@@ -192,9 +192,9 @@ class Record:
             fields.pop(column, None)
         for column in ("page", "places", "message", "peer", "sequence_id", "attempt", "fence"):
             fields.pop(column, None)
+        if isinstance(self.data, EffectData) and self.data.kind == "finish":
+            del fields["value"]
         told = {name: _words(value) for name, value in fields.items() if value not in (None, "", 0)}
-        if isinstance(self.data, EffectData) and isinstance(self.data.value, bytes):
-            told.pop("value", None)
         if isinstance(self.data, BeatsData) and not self.data.sequence_ids:
             told["all_of_peer"] = "true"
         return told
