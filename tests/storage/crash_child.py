@@ -1,0 +1,112 @@
+"""Run by a test as a process of its own, which kills itself with -9 at a named point, or is killed at any moment.
+
+What it writes is known beforehand, so the test can tell which prefix of it is on disk afterwards; what was acknowledged
+it says on its standard output.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from resourcelease.storage import LmdbStore, Manifest, WriteBatch, points
+
+from .model import append, entries, open_store
+
+WRITES = 60
+SNAPSHOT_AFTER = 40
+
+
+def schedule() -> list[WriteBatch]:
+    """Batches of every kind; rows and compaction follow the journal at a distance."""
+    batches: list[WriteBatch] = []
+    last = 0
+    for number in range(1, WRITES + 1):
+        batch = append(last + 1, last + 3, term=number, size=1500)
+        if number % 7 == 0:
+            batch = WriteBatch(truncate_from=last, appends=entries(last, last + 2, term=number, size=1500))
+        last = batch.appends[-1].index
+        batch.vote = (number, f"n{number % 3}")
+        batch.row_puts = [(b"row%d" % (number % 10), b"%d" % number), (b"always", b"%d" % number)]
+        batch.row_deletes = [b"row%d" % ((number + 3) % 10)]
+        if number % 4 == 0:
+            batch.rows_index, batch.rows_term = last - 2, number
+        if number % 8 == 0:
+            batch.compact_through = last - 4
+        batches.append(batch)
+    return batches
+
+
+def kill_at(wanted: str, nth: int) -> None:
+    """Has this process killed when it reaches a point for the n-th time."""
+    seen = 0
+
+    def hook(point: str) -> None:
+        nonlocal seen
+        if point == wanted:
+            seen += 1
+            if seen == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    points.set_hook(hook)
+
+
+def say(text: str) -> None:
+    os.write(1, text.encode() + b"\n")
+
+
+def write_all(store: LmdbStore, batches: list[WriteBatch], *, at_once: int) -> None:
+    """Hands batches over a few at a time, and says the number of each one that is acknowledged."""
+    for first in range(0, len(batches), at_once):
+        futures = []
+        for number, batch in enumerate(batches[first : first + at_once], first + 1):
+            future = store.write(batch)
+            future.add_done_callback(lambda _, number=number: say(str(number)))  # type: ignore[misc]
+            futures.append(future)
+        futures[-1].result()
+
+
+def writing(directory: Path) -> None:
+    store = open_store(directory, map_size_bytes=64 << 10, compaction_chunk=1)
+    write_all(store, schedule(), at_once=5)
+    # What compaction has not deleted along with a group goes once nothing else waits.
+    while store._writer.durable.deletion_due:
+        time.sleep(0.001)
+    store.close()
+
+
+def snapshotting(directory: Path) -> None:
+    store = open_store(directory, snapshots_kept=1)
+    batches = schedule()
+    write_all(store, batches[:SNAPSHOT_AFTER], at_once=20)
+    store.snapshot("first").result()
+    say("snapshot")
+    write_all(store, batches[SNAPSHOT_AFTER:], at_once=20)
+    store.snapshot("second").result()
+    say("snapshot")
+    store.close()
+
+
+def installing(directory: Path) -> None:
+    """Receives what the test has put beside the directory, installs it, and writes on behind it."""
+    store = open_store(directory)
+    write_all(store, schedule()[:SNAPSHOT_AFTER], at_once=20)
+    sent = directory.parent / "sent"
+    receiver = store.snapshots.receive(Manifest.from_json((sent / "manifest.json").read_bytes()))
+    receiver.write((sent / "data.mdb").read_bytes())
+    staged = store.stage(receiver.finish()).result()
+    installed = store.install(staged)
+    index = staged.manifest.index
+    following = store.write(append(index + 1, index + 2, term=99))
+    installed.result()
+    say("installed")
+    following.result()
+    say("followed")
+    store.close()
+
+
+if __name__ == "__main__":
+    scenario, directory, point, nth = sys.argv[1:]
+    kill_at(point, int(nth))
+    {"writing": writing, "snapshotting": snapshotting, "installing": installing}[scenario](Path(directory))
