@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from resourcelease.model import limits
-from resourcelease.model.eventdata import DrainData, EventType, GrantsData, ItemsData
+from resourcelease.model.eventdata import EventType, GrantsData, ItemsData
 from resourcelease.model.events import Record
 
 __all__ = ["Answer", "AnswerKey", "Answers"]
@@ -120,8 +120,6 @@ def _told_by(record: Record, pending: int) -> list[Any]:
         return [data.first_id, record.count, pending]
     if isinstance(data, GrantsData):
         return [data.sequence_ids, data.attempts, data.first_fence, data.deadline_ms]
-    if isinstance(data, DrainData):
-        return [data.page, record.count, data.more]
     if record.type is EventType.HEARTBEAT:
         return [record.count, [], data.deadline_ms]  # type: ignore[union-attr]
     return [record.count, []]

@@ -1,7 +1,7 @@
 """Values by sequence id, in blocks of consecutive ids.
 
 Ids are given out in a row and mostly end in a row, so what a dict would do item by item is done here by slices, and a
-million items make a thousand small lists instead of one table that has to be rebuilt whole as it grows.
+million items make many small lists instead of one table that has to be rebuilt whole as it grows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,8 @@ __all__ = ["Blocks", "Gone", "Settled"]
 
 V = TypeVar("V")
 
-SHIFT = 10
+# Small: one item that stays behind keeps the place of its neighbours.
+SHIFT = 6
 SIZE = 1 << SHIFT
 _MASK = SIZE - 1
 

@@ -77,7 +77,10 @@ def heard(state: State, call: Call, *, connects: bool = False) -> tuple[list[Rec
 def seen_idle(state: State, ns: Namespace, call: Call) -> list[Record]:
     """The record of a lease call that is granted nothing, by a known peer that was not heard for a while."""
     peer = state.peers.get(call.peer)
-    if peer is None or state.clock_ms - peer.heard_ms < ns.options.peer_grace_ms // 10:
+    if peer is None:
+        return []
+    here = peer.at.get(ns.name)
+    if here is not None and state.clock_ms - here.heard_ms < ns.options.peer_grace_ms // 10:
         return []
     return [_changed(call, "heard")]
 

@@ -144,9 +144,9 @@ def _failed(state: State, ns: Namespace, record: Record) -> None:
 def _drained(state: State, ns: Namespace, record: Record) -> None:
     data: Any = record.data
     ids = data.sequence_ids
-    active = [i for i in ids if i in ns.leases]
+    active = dict.fromkeys(i for i in ids if i in ns.leases)
     fences = [last_fence(ns, i) for i in ids]
-    end_leases(state, ns, record, active)
+    end_leases(state, ns, record, list(active))
     pending = 0
     for sequence_id in ids:
         no_longer_awaited(state, ns, sequence_id)
@@ -156,10 +156,11 @@ def _drained(state: State, ns: Namespace, record: Record) -> None:
             pending += 1
     if ns.ready.take(pending) != ids[:pending]:
         raise CorruptLog(f"event {record.sequence}: drains what is not first in line")
-    remove(ns, ids, record.clock_ms, drained=True)
-    settle(ns, ids, [Gone(fence, "drained") for fence in fences], record.clock_ms)
-    ns.drained += record.count
-    turn_page(state, ns, record)
+    if ids:
+        remove(ns, ids, record.clock_ms, drained=True)
+        settle(ns, ids, [Gone(fence, "drained") for fence in fences], record.clock_ms)
+    ns.drained += len(ids)
+    turn_page(ns, record)
 
 
 def _restored(state: State, ns: Namespace, record: Record) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from resourcelease.machine.checks import invalid, is_count
 from resourcelease.machine.decision import Decision, compressed, created, heard, seen_idle
-from resourcelease.machine.state import BODY, Namespace, State
+from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.eventdata import EventType, GrantsData
@@ -39,7 +39,9 @@ def lease(state: State, op: Lease) -> Decision:
     if isinstance(known, Refusal):
         return Decision(known, [])
     records += known[0]
-    ids = _within(ns, ns.ready.first(op.limit), op.max_bytes)
+    ids = ns.ready.first(op.limit)
+    if op.max_bytes:
+        ids = ns.within(ids, op.max_bytes)
     if not ids:
         return Decision(NOTHING, records + seen_idle(state, ns, call))
 
@@ -66,6 +68,8 @@ def replay_lease(state: State, ns: Namespace | None, content: list[Any]) -> Gran
     live = [ids[place] for place in places]
     if type(attempts) is list:
         attempts = [attempts[place] for place in places]
+    # They may have been extended since, and not all alike: the earliest end is safe for all.
+    deadline_ms = min((state.lease_end_ms(ns.leases[i][1]) for i in live), default=deadline_ms)
     granted = _granted(state, ns, live, attempts, first_fence, deadline_ms)
     return granted._replace(fences=[first_fence + place for place in places])
 
@@ -80,18 +84,6 @@ def _not_now(state: State, ns: Namespace, name: str) -> Refusal | None:
     return None
 
 
-def _within(ns: Namespace, ids: list[int], max_bytes: int) -> list[int]:
-    """As many of the ids as have bodies within the bound, but at least one."""
-    if not max_bytes:
-        return ids
-    total = 0
-    for place, sequence_id in enumerate(ids):
-        total += len(ns.items[sequence_id][BODY] or b"")
-        if total > max_bytes and place:
-            return ids[:place]
-    return ids
-
-
 def _held_until(state: State, ns: Namespace, name: str) -> int:
     peer = state.peers.get(name)
     presence = peer.at.get(ns.name) if peer else None
@@ -102,8 +94,8 @@ def _granted(
     state: State, ns: Namespace, ids: list[int], attempts: int | list[int], first_fence: int, deadline_ms: int
 ) -> Granted:
     return Granted(
-        sequence_ids=ids,
-        attempts=[attempts] * len(ids) if isinstance(attempts, int) else attempts,
+        sequence_ids=tuple(ids),
+        attempts=(attempts,) * len(ids) if isinstance(attempts, int) else tuple(attempts),
         fences=range(first_fence, first_fence + len(ids)),
         rows=ns.items.many(ids) if ids else [],
         before=_before(ns, ids) if ns.history else {},

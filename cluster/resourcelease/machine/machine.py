@@ -303,7 +303,8 @@ def _read(data: bytes) -> tuple[int, int, list[Any]] | None:
     except (ValueError, TypeError):
         return None
     times = is_count(clock_ms, limits.MAX_TIME_MS) and is_count(wall_ms, limits.MAX_TIME_MS)
-    if version != ENTRY_VERSION or not times or type(ops) is not list:
+    known = is_count(version, ENTRY_VERSION, least=ENTRY_VERSION)
+    if not known or not times or type(ops) is not list:
         return None
     return clock_ms, wall_ms, ops
 
@@ -316,8 +317,8 @@ def _op(raw: object) -> tuple[int, Op] | Refusal:
         return invalid(f"an op of {len(raw)} bytes; the most is {limits.MAX_OP_BYTES}", "op")
     try:
         code, call, *fields = msgpack.unpackb(raw)
-        kind: Any = OPS[code]
-        op: Any = kind(Call._make(call), *fields)
+        kind: Any = OPS[code] if type(code) is int else None
+        op: Any = kind(Call(*call), *fields)
     except (ValueError, TypeError, LookupError) as error:
         return invalid(f"not an op known here: {type(error).__name__}", "op")
     return wrong_call(op.call) or (code, op)

@@ -6,7 +6,7 @@ from typing import Any
 
 from resourcelease.machine.agenda import Delay, Hold
 from resourcelease.machine.blocks import Gone
-from resourcelease.machine.state import PRIORITY, REQUEST_ID, Namespace, Peer, State
+from resourcelease.machine.state import PRIORITY, REQUEST_ID, Bundle, Namespace, Peer, State
 from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.eventdata import DrainData
@@ -132,20 +132,20 @@ def last_fence(ns: Namespace, sequence_id: int) -> int:
     return history.last.fence if history and history.last else 0
 
 
-def turn_page(state: State, ns: Namespace, record: Record) -> None:
-    """Notes the newest page of a bundle; the answer that held the page before it is no longer needed."""
+def turn_page(ns: Namespace, record: Record) -> None:
+    """Keeps the newest page of a bundle; with no items in it, the one before has arrived and nothing is kept."""
     assert isinstance(record.data, DrainData)
     data = record.data
-    last = ns.bundles.get(data.bundle_id)
-    if last is not None and last[1] is not None:
-        state.answers.forget(last[1])
-    key = (record.namespace, record.peer, record.call.operation_id) if record.answer else None
-    order = record.sequence if last is None else last[2]
-    ns.bundles[data.bundle_id] = (data.number, key, order)
+    before = ns.bundles.get(data.bundle_id)
+    order = record.sequence if before is None else before.order
+    if data.sequence_ids:
+        ns.bundles[data.bundle_id] = Bundle(order, data.number, data.page, record.count, data.more)
+    elif before is not None:
+        ns.bundles[data.bundle_id] = before._replace(page=b"")
     touch(ns, "bundles", order, data.bundle_id)
     if len(ns.bundles) > limits.RESTORED_PAGES_KEPT:
-        oldest, (_, _, its_order) = ns.bundles.popitem(last=False)
-        touch(ns, "bundles", its_order, oldest)
+        oldest, bundle = ns.bundles.popitem(last=False)
+        touch(ns, "bundles", bundle.order, oldest)
 
 
 def touch_items(ns: Namespace, sequence_ids: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from resourcelease.machine.checks import is_count, is_name, is_text_map, items_w
 from resourcelease.machine.state import History, Namespace
 from resourcelease.model import limits
 from resourcelease.model.items import ItemColumns
-from resourcelease.model.limits import MAX_DELAY_MS, MAX_TEXT, MAX_TIME_MS
+from resourcelease.model.limits import MAX_DELAY_MS, MAX_LIFT, MAX_TEXT, MAX_TIME_MS
 
 __all__ = ["Page", "read_page", "write_page"]
 
@@ -36,7 +36,8 @@ class Page(NamedTuple):
     @property
     def key(self) -> str:
         """What tells this page from every other."""
-        return f"{self.number}/{len(self.cluster_id)}/{self.cluster_id}/{self.bundle_id}"
+        names = (self.cluster_id, self.namespace, self.bundle_id)
+        return "/".join([str(self.number), *(f"{len(name)}:{name}" for name in names)])
 
 
 def write_page(
@@ -61,13 +62,15 @@ def read_page(page: object) -> Page | str:
         if sha256(body).digest() != digest:
             return "the page is damaged: its digest does not match"
         version, *head = msgpack.unpackb(body)
-        if version != VERSION:
-            return f"a page of version {version}; this release reads version {VERSION}"
+        if not is_count(version, VERSION, least=VERSION):
+            return f"a page of another version than {VERSION}, which this release reads"
         cluster_id, namespace, bundle_id, number, fence, ids, columns, histories, delays = head
         if not (is_name(cluster_id) and is_name(namespace) and is_name(bundle_id) and is_count(number, MAX_TIME_MS)):
             return "the page names no bundle"
-        if not is_count(fence, MAX_TIME_MS) or not _ids_fit(ids) or len(columns) != _FIELDS:
+        if not is_count(fence, MAX_LIFT) or not _ids_fit(ids):
             return "ids or fences are not in order"
+        if len(columns) != _FIELDS or not all(type(column) is list for column in (*columns, histories, delays)):
+            return "columns are not in order"
         items = ItemColumns._make((len(ids), *columns[:8], delays))
         wrong = items_wrong(items, limits.MAX_OP_BYTES) if ids else {}
         if wrong:
@@ -87,7 +90,7 @@ def read_page(page: object) -> Page | str:
 def _ids_fit(ids: Any) -> bool:
     if type(ids) is not list or len(ids) > limits.MAX_ITEMS_PER_OP:
         return False
-    return all(is_count(i, MAX_TIME_MS, least=1) for i in ids) and len(dict.fromkeys(ids)) == len(ids)
+    return all(is_count(i, MAX_LIFT, least=1) for i in ids) and len(dict.fromkeys(ids)) == len(ids)
 
 
 def _history(history: History | None) -> list[Any] | None:

@@ -1,5 +1,6 @@
 """The queue of pending items: one lane a priority, each in the order of tickets."""
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -70,10 +71,18 @@ class ReadyQueue:
         lane = self._lanes[priority]
         ahead = 0
         for run in lane:
-            if ticket_of(run[0]) > ticket:
+            if ticket_of(run[1] - 1) > ticket:
                 break
             ahead += 1
         lane.rotate(-ahead)
+        if lane and ahead < len(lane) and ticket_of(lane[0][0]) < ticket:
+            # Its place is inside a run: of ids that follow each other, but came into line one by one.
+            run = lane[0]
+            split = run[0] + bisect(range(run[0], run[1]), ticket, key=ticket_of)
+            lane.appendleft([run[0], split])
+            run[0] = split
+            lane.rotate(-1)
+            ahead += 1
         lane.appendleft([sequence_id, sequence_id + 1])
         lane.rotate(ahead)
         self.size += 1

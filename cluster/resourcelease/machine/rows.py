@@ -19,13 +19,15 @@ derived when rows are loaded.
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from struct import Struct
+from struct import error as StructError
 from typing import Any, TypeAlias
 
 import msgpack
 
 from resourcelease.machine.agenda import Delay, Hold
+from resourcelease.machine.checks import is_count
 from resourcelease.machine.moves import hold
-from resourcelease.machine.state import PRIORITY, REQUEST_ID, Effect, History, Namespace, Peer, State, Version
+from resourcelease.machine.state import PRIORITY, REQUEST_ID, Bundle, Effect, History, Namespace, Peer, State, Version
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.options import QueueOptions
 
@@ -150,7 +152,7 @@ def load(rows: Iterable[Row]) -> State:
             state.namespaces[numbered[number].name] = numbered[number]
         _load_peers(state, [fields for letter, _, fields in later if letter == b"p"])
         _load_rest(state, numbered, later)
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, StructError) as error:
         raise CorruptLog(f"the rows are not a state of this release: {type(error).__name__} {error}") from error
     return state
 
@@ -217,8 +219,8 @@ def _meta(state: State) -> bytes:
 
 
 def _load_meta(state: State, fields: Any) -> None:
-    if fields[0] != VERSION:
-        raise CorruptLog(f"rows of version {fields[0]}; this release reads version {VERSION}")
+    if not is_count(fields[0], VERSION, least=VERSION):
+        raise CorruptLog(f"rows of another version than {VERSION}, which this release reads")
     _, state.cluster_id, state.index, state.term, state.clock_ms, state.wall_ms, *rest = fields
     state.sequence, state.fence, state.chain = rest
 
@@ -316,15 +318,14 @@ def _joined(peer: Peer) -> int:
 
 def _keyed_row(ns: Namespace, kind: str, letter: bytes, name: str) -> Row:
     value = getattr(ns, kind)[name]
-    order = value if kind == "restored_pages" else value[2] if kind == "bundles" else value.order
+    order = value if kind == "restored_pages" else value.order
     return _NUMBERED_ORDER.pack(letter, ns.number, order), _pack((name, value))
 
 
 def _load_keyed(ns: Namespace, letter: bytes, order: int, fields: Any) -> None:
     name, value = fields
     if letter == b"b":
-        number, key, first = value
-        ns.bundles[name] = (number, tuple(key) if key else None, first)
+        ns.bundles[name] = Bundle._make(value)
     elif letter == b"c":
         ns.restored_pages[name] = order
     elif letter == b"v":

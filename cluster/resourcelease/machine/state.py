@@ -11,10 +11,34 @@ from resourcelease.machine.window import Window
 from resourcelease.model.items import Failure, LastLease
 from resourcelease.model.options import DEFAULT_OPTIONS, QueueOptions
 
-__all__ = ["Effect", "Gone", "History", "Namespace", "Peer", "Presence", "State", "Version"]
+__all__ = ["Bundle", "Effect", "Gone", "History", "Namespace", "Peer", "Presence", "State", "Version"]
 
 # An item is a plain tuple in the order of ``model.items.Item``; these are the places the machine looks at.
-RESOURCE_TYPE, RESOURCE_ID, BODY, REQUEST_ID, PRIORITY, LEAD = 0, 1, 5, 6, 7, 9
+RESOURCE_TYPE, RESOURCE_ID, PARTITION_KEY, PAYLOAD_ENCODING, ATTRIBUTES = range(5)
+BODY, REQUEST_ID, PRIORITY, LEAD = 5, 6, 7, 9
+
+
+# What an item weighs beyond its texts and its body, about.
+_BARE_WEIGHT = 64
+
+
+def weight(item: tuple[Any, ...], error: Failure | None) -> int:
+    """The bytes of an item on the wire, about: what bounds grants and pages."""
+    total = _BARE_WEIGHT + len(item[BODY] or b"")
+    for place in (RESOURCE_TYPE, RESOURCE_ID, PARTITION_KEY, PAYLOAD_ENCODING, REQUEST_ID):
+        if item[place]:
+            total += _utf8(item[place])
+    if item[ATTRIBUTES]:
+        total += sum(_utf8(name) + _utf8(text) for name, text in item[ATTRIBUTES].items())
+    if error is not None:
+        total += _utf8(error.code) + _utf8(error.message)
+        if error.metadata:
+            total += sum(_utf8(name) + _utf8(text) for name, text in error.metadata.items())
+    return total
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 class History:
@@ -56,6 +80,16 @@ class Version(NamedTuple):
 
     version: int
     order: int
+
+
+class Bundle(NamedTuple):
+    """A bundle that is being drained: the number of its newest page, and that page until the next is asked for."""
+
+    order: int
+    number: int
+    page: bytes
+    size: int
+    more: bool
 
 
 class Effect(NamedTuple):
@@ -166,8 +200,7 @@ class Namespace:
         self.requests: dict[str, int] = {}
         self.ended_requests: Window[str, int] = Window()
         self.settled = Settled()
-        # The last page taken of a bundle: its number, the answer that holds it, the order of the bundle's first page.
-        self.bundles: OrderedDict[str, tuple[int, tuple[str, str, str] | None, int]] = OrderedDict()
+        self.bundles: OrderedDict[str, Bundle] = OrderedDict()
         self.restored_pages: OrderedDict[str, int] = OrderedDict()
         self.versions: dict[str, Version] = {}
         self.effects: OrderedDict[str, Effect] = OrderedDict()
@@ -196,6 +229,16 @@ class Namespace:
         """Where a pending item stands in line."""
         history = self.history.get(sequence_id)
         return (history.ticket if history else 0) or self.items[sequence_id][LEAD] + sequence_id
+
+    def within(self, sequence_ids: list[int], max_bytes: int) -> list[int]:
+        """As many of the ids, from the first on, as weigh no more than that together; one at least."""
+        total = 0
+        for place, sequence_id in enumerate(sequence_ids):
+            history = self.history.get(sequence_id)
+            total += weight(self.items[sequence_id], history.last_error if history else None)
+            if total > max_bytes and place:
+                return sequence_ids[:place]
+        return sequence_ids
 
     def historied(self, sequence_id: int) -> History:
         """The item's history, begun if it had none."""

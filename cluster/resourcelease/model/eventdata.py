@@ -3,8 +3,11 @@
 The fields of a type keep their order for ever; new ones are added at the end, with a default.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
+
+from resourcelease.model.items import Failure
 
 __all__ = [
     "DATA",
@@ -27,6 +30,7 @@ __all__ = [
     "RequeuesData",
     "RestoreData",
     "SettingsData",
+    "check_data",
 ]
 
 
@@ -236,3 +240,68 @@ DATA: dict[EventType, type[Data]] = {
     EventType.REJECTED: RejectionData,
     EventType.DISCARDED: IdsData,
 }
+
+
+def check_data(data: Data, size: int) -> None:
+    """Raises ValueError unless the columns of a record of ``size`` events are what their names say."""
+    for name, value in zip(data._fields, data, strict=True):
+        if not _CHECKS[name](value, size):
+            raise ValueError(f"{name} is not what it should be")
+    ids = getattr(data, "sequence_ids", None)
+    if not isinstance(data, ItemsData) and size != (len(ids) if ids else 1):
+        raise ValueError("the columns do not have as many values as there are events")
+
+
+_Check: TypeAlias = Callable[[Any, int], bool]
+_MOST = 1 << 62
+
+
+def _is_number(value: Any, size: int) -> bool:
+    return type(value) is int and 0 <= value <= _MOST
+
+
+def _is_column(value: Any, size: int) -> bool:
+    if type(value) is not list or (value and len(value) != size):
+        return False
+    return all(type(number) is int and 0 <= number <= _MOST for number in value)
+
+
+def _is_ints(value: Any, size: int) -> bool:
+    return _is_column(value, size) if type(value) is list else _is_number(value, size)
+
+
+def _is_options(value: Any, size: int) -> bool:
+    kinds = (int, bool, type(None))
+    return type(value) is dict and all(type(k) is str and type(v) in kinds for k, v in value.items())
+
+
+def _are_failures(value: Any, size: int) -> bool:
+    if value is None:
+        return True
+    return type(value) is list and len(value) in (1, size) and all(map(_is_failure, value))
+
+
+def _is_failure(value: Any) -> bool:
+    if type(value) not in (list, Failure) or len(value) != 3:
+        return False
+    code, message, metadata = value
+    if type(code) is not str or type(message) is not str:
+        return False
+    texts = metadata or {}
+    return type(texts) is dict and all(type(k) is str and type(v) is str for k, v in texts.items())
+
+
+def _is(*kinds: type) -> _Check:
+    return lambda value, size: type(value) in kinds
+
+
+_CHECKS: dict[str, _Check] = (
+    dict.fromkeys(("sequence_ids", "fences", "places"), _is_column)
+    | dict.fromkeys(("attempts", "due_ms"), _is_ints)
+    | dict.fromkeys(("first_id", "first_fence", "deadline_ms", "number", "high", "low"), _is_number)
+    | dict.fromkeys(("sequence_id", "attempt", "fence"), _is_number)
+    | dict.fromkeys(("cause", "bundle_id", "peer", "change", "reason", "message", "kind", "id"), _is(str))
+    | dict.fromkeys(("columns", "page"), _is(bytes))
+    | dict.fromkeys(("more", "active", "paused"), _is(bool))
+    | {"options": _is_options, "failures": _are_failures, "value": _is(int, bytes, type(None))}
+)

@@ -22,6 +22,7 @@ from resourcelease.model.eventdata import (
     ItemsData,
     PeerData,
     RejectionData,
+    check_data,
 )
 from resourcelease.model.items import Item, ItemColumns, item_rows
 from resourcelease.model.limits import DEFAULT_NAMESPACE
@@ -30,6 +31,7 @@ from resourcelease.model.ops import Call
 __all__ = ["RECORD_VERSION", "Event", "EventHandle", "Record", "shard_of"]
 
 RECORD_VERSION = 1
+_MAX_NUMBER = 1 << 62
 
 _pack = msgpack.Packer(autoreset=True).pack
 
@@ -145,13 +147,19 @@ class Record:
         """The record back again; ``CorruptLog`` if it is none of a version known here."""
         try:
             fields = msgpack.unpackb(encoded)
-            if fields[0] != RECORD_VERSION:
-                raise CorruptLog(f"a record of version {fields[0]}; this release reads version {RECORD_VERSION}")
+            if type(fields[0]) is not int or fields[0] != RECORD_VERSION:
+                raise CorruptLog(f"a record of another version than {RECORD_VERSION}, which this release reads")
             (_, number, sequence, count, index, term, clock_ms, wall_ms) = fields[:8]
             (namespace, peer, principal, operation_id, metadata, pending, active, answer, columns) = fields[8:]
+            numbers = (number, sequence, count, index, term, clock_ms, wall_ms, pending, active)
+            if not all(type(value) is int and 0 <= value <= _MAX_NUMBER for value in numbers):
+                raise ValueError("a number of the header is none")
+            if not all(type(value) is str for value in (namespace, peer, principal, operation_id)):
+                raise ValueError("a name of the header is none")
             type_ = EventType(number)
             call = Call(namespace, peer, principal, operation_id, 0, metadata)
-            record = cls(type_, DATA[type_]._make(columns), call=call, count=count, answer=answer)
+            record = cls(type_, DATA[type_](*columns), call=call, count=count, answer=answer)
+            check_data(record.data, count)
         except (ValueError, TypeError, LookupError) as error:
             raise CorruptLog(f"not an event record: {error}") from error
         record.sequence, record.index, record.term = sequence, index, term
@@ -194,7 +202,7 @@ class Record:
             fields.pop(column, None)
         if isinstance(self.data, EffectData) and self.data.kind == "finish":
             del fields["value"]
-        told = {name: _words(value) for name, value in fields.items() if value not in (None, "", 0)}
+        told = {name: _words(value) for name, value in fields.items() if not _says_nothing(value)}
         if isinstance(self.data, BeatsData) and not self.data.sequence_ids:
             told["all_of_peer"] = "true"
         return told
@@ -234,6 +242,10 @@ def shard_of(namespace: str) -> str:
     """
     prefix = DEFAULT_NAMESPACE + "."
     return namespace[len(prefix) :] if namespace.startswith(prefix) else ""
+
+
+def _says_nothing(value: object) -> bool:
+    return value is None or value == "" or (type(value) is int and not value)
 
 
 def _words(value: object) -> str:

@@ -75,7 +75,7 @@ class ItemColumns(NamedTuple):
     def unpacked(data: bytes) -> "ItemColumns":
         """Columns of the right number; their content is as unchecked as it came. Raises ValueError or TypeError."""
         columns: Any = msgpack.unpackb(data)
-        return ItemColumns._make(columns)
+        return ItemColumns(*columns)
 
 
 def item_rows(columns: ItemColumns, wall_ms: int, lead: int) -> list[tuple[Any, ...]]:

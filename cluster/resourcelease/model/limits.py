@@ -11,8 +11,10 @@ __all__ = [
     "MAX_EFFECT_RESULT",
     "MAX_GATES",
     "MAX_ITEMS_PER_OP",
+    "MAX_LIFT",
     "MAX_NAMESPACES",
     "MAX_NAME",
+    "MAX_OPEN_BUNDLES",
     "MAX_OP_BYTES",
     "MAX_PEERS",
     "MAX_TEXT",
@@ -50,7 +52,12 @@ ANSWERS_PER_PEER = 10_000
 # recognised: blocks of so many consecutive ids, and so many blocks.
 SETTLED_BLOCK = 1024
 SETTLED_BLOCKS = 256
+# Pages restored here, and bundles drained here, that are known again; the newest. Of bundles that still hold their
+# last page, because nobody has said that it arrived, a namespace has so many at most.
 RESTORED_PAGES_KEPT = 65_536
+MAX_OPEN_BUNDLES = 16
+# No page brings an id or a fence as high as that: none that was drawn one by one is.
+MAX_LIFT = 1 << 48
 
 MAX_GATES = 10_000
 MAX_EFFECTS = 100_000

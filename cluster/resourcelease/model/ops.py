@@ -68,7 +68,7 @@ class Enqueue(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Grant up to ``limit`` items to the calling peer, of ``max_bytes`` in all (0: any); one always fits."""
+    """Grant up to ``limit`` items to the calling peer, weighing ``max_bytes`` in all (0: any); one always fits."""
 
     call: Call
     limit: int

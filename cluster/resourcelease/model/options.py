@@ -43,6 +43,8 @@ class QueueOptions:
     def requeue_wait_ms(self, attempts_used: int) -> int:
         """The wait after the given number of attempts, at least 1, has been used."""
         wait, cap = self.requeue_delay_ms, self.requeue_delay_cap_ms or MAX_DELAY_MS
+        if not wait:
+            return 0
         for _ in range(attempts_used - 1):
             if wait >= cap or self.requeue_multiplier == 1:
                 break

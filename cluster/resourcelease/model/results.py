@@ -40,7 +40,7 @@ class Granted(NamedTuple):
     fences: Sequence[int]
     # Plain tuples in the order of ``Item``; ``item(i)`` names their fields.
     rows: Sequence[tuple[object, ...]]
-    # For items that were leased before: the last lease, and the error if it failed.
+    # For items that were leased before: the last lease, and the last error that a worker gave, if any.
     before: Mapping[int, tuple[LastLease, Failure | None]]
     deadline_ms: int
     left_ms: int
