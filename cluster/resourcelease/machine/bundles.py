@@ -36,10 +36,11 @@ def drain(state: State, op: Drain) -> Decision:
     if op.page != expected:
         message = f"the next page of bundle {op.bundle_id} is {expected}, not {op.page}"
         return Decision(Refusal(Reason.CONFLICT, message, "page"), [])
-    if bundle is None and _open_bundles(ns) >= limits.MAX_OPEN_BUNDLES:
+    ids = _next_out(ns, op)
+    one_more = bundle is None or (not bundle.page and ids)
+    if one_more and _open_bundles(ns) >= limits.MAX_OPEN_BUNDLES:
         message = f"{limits.MAX_OPEN_BUNDLES} bundles are open; close one: ask for its next page with limit 0"
         return Decision(Refusal(Reason.QUEUE_FULL, message, "bundle_id"), [])
-    ids = _next_out(ns, op)
     page = write_page(state.cluster_id, ns, op.bundle_id, op.page, state.fence, ids, state.clock_ms)
     left = ns.ready.size + len(ns.delayed) + (len(ns.leases) if op.include_active else 0) - len(ids)
     result = Drained(page, len(ids), left > 0)
