@@ -1,0 +1,159 @@
+"""What Raft promises about terms, logs and commits."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+from chaos.checkers.verdict import Violation
+
+__all__ = ["Applied", "Commits", "HeldByMajority", "LogMatching", "OneLeaderATerm", "StaleLeader"]
+
+
+class OneLeaderATerm:
+    """At most one node leads in a term."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[int, str] = {}
+
+    def leads(self, node: str, term: int) -> None:
+        """A node takes itself for the leader of a term."""
+        leader = self._leaders.setdefault(term, node)
+        if leader != node:
+            raise Violation("one leader a term", f"{node} leads in term {term}, and so did {leader}")
+
+
+class LogMatching:
+    """Two logs that have an entry of the same index and term are the same up to it.
+
+    Judged from what is handed to the disks: an index and term always come with the same bytes, after the same term.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[int, int], tuple[int, int]] = {}
+        # By node: terms of the log it has handed over, by index.
+        self._terms: dict[str, dict[int, int]] = {}
+
+    def appended(self, node: str, entries: Iterable[tuple[int, int, bytes]]) -> None:
+        """Entries (index, term, data) are handed to a node's disk, in place of any at these indices."""
+        terms = self._terms.setdefault(node, {})
+        for index, term, data in entries:
+            terms[index] = term
+            known = self._entries.setdefault((index, term), (crc32(data), terms.get(index - 1, -1)))
+            if known[0] != crc32(data):
+                raise Violation("log matching", f"{node} has other bytes at index {index} of term {term}")
+            before = terms.get(index - 1, -1)
+            if known[1] != before and -1 not in (known[1], before):
+                raise Violation(
+                    "log matching",
+                    f"at {node}, index {index} of term {term} follows term {before}; elsewhere it follows {known[1]}",
+                )
+
+    def truncated(self, node: str, start: int) -> None:
+        """Entries from an index on are cut; tell before those that take their place."""
+        terms = self._terms.get(node, {})
+        for index in [index for index in terms if index >= start]:
+            del terms[index]
+
+
+class Commits:
+    """What is committed anywhere is never replaced."""
+
+    def __init__(self) -> None:
+        # By index: (term, checksum).
+        self._committed: dict[int, tuple[int, int, str]] = {}
+        self.highest = 0
+
+    def committed(self, node: str, index: int, term: int, data: bytes) -> None:
+        """A node takes the entry at an index for committed."""
+        first_term, checksum, first_node = self._committed.setdefault(index, (term, crc32(data), node))
+        self.highest = max(self.highest, index)
+        if (first_term, checksum) != (term, crc32(data)):
+            raise Violation(
+                "nothing committed is replaced",
+                f"index {index} is committed at {node} with term {term}, and was at {first_node} with {first_term}",
+            )
+
+
+class HeldByMajority:
+    """What is committed is on the disks of a majority from then on, so that any minority may fail."""
+
+    def __init__(self) -> None:
+        # Newly committed, and the highest of all: (leader, index, term, members).
+        self._fresh: tuple[str, int, int, tuple[str, ...]] | None = None
+        self._highest: tuple[str, int, int, tuple[str, ...]] | None = None
+
+    def committed(self, leader: str, index: int, term: int, members: Iterable[str]) -> None:
+        """A leader takes an entry for committed by these members."""
+        self._fresh = (leader, index, term, tuple(members))
+
+    def check(self, holders: Callable[[int, int], Iterable[str]]) -> None:
+        """Looks at what was committed since the last check."""
+        if self._fresh is not None:
+            self._highest, self._fresh = self._fresh, None
+            self.recheck(holders)
+
+    def recheck(self, holders: Callable[[int, int], Iterable[str]]) -> None:
+        """Looks again at the highest, because some disk has let go of entries."""
+        if self._highest is None:
+            return
+        leader, index, term, members = self._highest
+        holding = sorted(set(holders(index, term)) & set(members))
+        if len(holding) * 2 <= len(members):
+            raise Violation(
+                "a majority holds what is committed",
+                f"index {index} of term {term}, committed at {leader}, is on the disks of {holding or 'nobody'} "
+                f"only, of {len(members)} members",
+            )
+
+
+class Applied:
+    """States are equal after the same entry, and so are the events: gapless, the same on every node."""
+
+    def __init__(self) -> None:
+        self._digests: dict[int, tuple[bytes, str]] = {}
+        self._records: dict[int, tuple[Any, str]] = {}
+
+    def state(self, node: str, index: int, digest: bytes) -> None:
+        """The digest of a node's state after the entry at an index."""
+        known, first = self._digests.setdefault(index, (digest, node))
+        if known != digest:
+            raise Violation("equal states", f"after index {index}, {node} and {first} are in different states")
+
+    def applied(self, node: str, records: Sequence[tuple[int, Any]]) -> None:
+        """A node applied an entry: its events (sequence number, content)."""
+        for number, content in records:
+            seen, first = self._records.setdefault(number, (content, node))
+            if seen != content:
+                raise Violation("one history", f"event {number} is {content!r} at {node}, {seen!r} at {first}")
+            if number > 1 and number - 1 not in self._records:
+                raise Violation("one history", f"{node} writes event {number}, and nobody wrote {number - 1}")
+
+
+class StaleLeader:
+    """A leader that no majority can reach stops leading before anyone could be misled for long."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._heard: dict[str, dict[str, float]] = {}
+        self._since: dict[str, float] = {}
+
+    def heard(self, node: str, peer: str, now: float) -> None:
+        """A message of a peer reached a node."""
+        self._heard.setdefault(node, {})[peer] = now
+
+    def leads(self, node: str, members: Iterable[str], now: float) -> None:
+        """A node takes itself for a leader of these members."""
+        since = self._since.setdefault(node, now)
+        heard = self._heard.get(node, {})
+        members = list(members)
+        fresh = 1 + sum(
+            1 for peer in members if peer != node and now - max(heard.get(peer, 0.0), since) < self._limit_s
+        )
+        if fresh * 2 <= len(members):
+            raise Violation(
+                "no stale leader", f"{node} still leads {self._limit_s} s after it last heard from a majority"
+            )
+
+    def follows(self, node: str) -> None:
+        """It does not lead, or does not run."""
+        self._since.pop(node, None)

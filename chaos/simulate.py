@@ -1,0 +1,131 @@
+"""``python -m chaos.simulate --seeds A:B``: lives, faults and verdicts of seeds A to B - 1.
+
+Exit code 0: all clean; 2: a cluster did not come together in peace; 3: a promise was broken.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from chaos.simulation.plants import PLANTS, Plant
+from chaos.simulation.profiles import PROFILES
+from chaos.simulation.run import CLEAN, SAFETY, Result, run_seed
+from chaos.simulation.stock import run_stock_seed
+
+__all__ = ["main"]
+
+
+def _one(seed: int, nodes: int, plant_name: str, profile_name: str, stock: bool) -> Result:
+    logging.disable(logging.CRITICAL)
+    plant = PLANTS[plant_name] if plant_name else None
+    profile = next((profile for profile in PROFILES if profile.name == profile_name), None)
+    if stock:
+        return run_stock_seed(seed, nodes=nodes, profile=profile)
+    return run_seed(seed, nodes=nodes, plant=plant, profile=profile)
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last)) if last else range(int(first), int(first) + 1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m chaos.simulate", description=__doc__)
+    parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="A:B", help="A to B - 1, or one seed")
+    parser.add_argument("--nodes", type=int, default=0, metavar="N", help="how many nodes; else the seed draws it")
+    parser.add_argument("--profile", default="", choices=["", *(profile.name for profile in PROFILES)])
+    parser.add_argument("--plant", default="", choices=["", *PLANTS], metavar="NAME", help="plant a defect")
+    parser.add_argument("--list-plants", action="store_true")
+    parser.add_argument("--stock", action="store_true", help="the library as it ships, without our guards")
+    parser.add_argument("--trace", action="store_true", help="tell the story of each seed")
+    parser.add_argument("--until-found", action="store_true", help="stop at the first seed that is not clean")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the seeds; the exit code."""
+    arguments = _parser().parse_args(argv)
+    # What the library says of itself when it breaks is no news here.
+    logging.disable(logging.CRITICAL)
+    if arguments.list_plants:
+        for plant in PLANTS.values():
+            print(f"{plant.name:<16} {plant.what}")
+        return CLEAN
+    if arguments.trace:
+        return _trace(arguments)
+    began = time.perf_counter()
+    results: list[Result] = []
+    for result in _results(arguments):
+        results.append(result)
+        if result.code != CLEAN:
+            kind = "SAFETY" if result.code == SAFETY else "LIVENESS"
+            print(f"seed {result.seed} ({result.profile}, {result.nodes} nodes): {kind}: {result.detail}")
+            print(f"  replay: {_replay(arguments, result.seed)}", flush=True)
+            if arguments.until_found:
+                break
+    _summary(results, time.perf_counter() - began)
+    return max((result.code for result in results), default=CLEAN)
+
+
+def _results(arguments: argparse.Namespace) -> Iterator[Result]:
+    one = partial(
+        _one,
+        nodes=arguments.nodes,
+        plant_name=arguments.plant,
+        profile_name=arguments.profile,
+        stock=arguments.stock,
+    )
+    if arguments.jobs <= 1:
+        yield from map(one, arguments.seeds)
+        return
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        yield from pool.map(one, arguments.seeds, chunksize=8)
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    plant: Plant | None = PLANTS.get(arguments.plant)
+    profile = next((profile for profile in PROFILES if profile.name == arguments.profile), None)
+    worst = CLEAN
+    for seed in arguments.seeds:
+        print(f"--- seed {seed}")
+        worst = max(worst, run_seed(seed, nodes=arguments.nodes, plant=plant, profile=profile, tell=print).code)
+    return worst
+
+
+def _replay(arguments: argparse.Namespace, seed: int) -> str:
+    words = ["python -m chaos.simulate", f"--seeds {seed}:{seed + 1}"]
+    if arguments.nodes:
+        words.append(f"--nodes {arguments.nodes}")
+    if arguments.profile:
+        words.append(f"--profile {arguments.profile}")
+    if arguments.plant:
+        words.append(f"--plant {arguments.plant}")
+    words.append("--stock" if arguments.stock else "--trace")
+    return " ".join(words)
+
+
+def _summary(results: list[Result], took_s: float) -> None:
+    profiles = Counter(result.profile for result in results)
+    for name in sorted(profiles):
+        of = [result for result in results if result.profile == name]
+        unsafe = sum(result.code == SAFETY for result in of)
+        stuck = sum(result.code not in (CLEAN, SAFETY) for result in of)
+        print(f"{name:<12} {len(of):6} seeds  {unsafe:5} safety  {stuck:5} liveness")
+    lived_s = sum(result.lived_s for result in results)
+    node_hours = sum(result.lived_s * result.nodes for result in results) / 3600.0
+    acknowledged = sum(result.acknowledged for result in results)
+    bad = sum(result.code != CLEAN for result in results)
+    print(
+        f"{len(results)} seeds, {bad} not clean; {acknowledged} operations acknowledged; "
+        f"{lived_s:.0f} s lived ({node_hours:.1f} node-hours) in {took_s:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Whole nodes on virtual time, in one process, everything drawn from one seed."""

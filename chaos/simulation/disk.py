@@ -1,0 +1,214 @@
+"""A disk that keeps what it has synced and may forget the rest.
+
+Fault model
+-----------
+A batch handed to ``write`` waits in memory. What waits goes to the disk together, in one transaction and one fsync,
+which takes a time drawn from the seed: some disks are slow, some stall, some stay stuck. Futures are done after it.
+
+Power loss and process death: batches that wait are lost. The transaction under way is durable whole or not at all, by
+the toss of a coin, though nobody was told: this is what LMDB promises. Between two fsyncs nothing is torn or reordered,
+because LMDB writes its root last. The plant ``torn`` takes that promise away: each batch survives by its own coin, and
+of a batch perhaps only a part.
+
+Bit flips: a stored entry changes. Its checksum notices when it is read next, at the start of a node, and the node
+stops. The plant ``unchecked`` lets it pass. Rows are not flipped: they have checksums of their own in LMDB's store.
+
+Not modelled: a disk that says it has synced and has not, and a full disk.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from chaos.simulation.world import World
+from resourcelease.storage.api import Identity, JournalEntry, Loaded, WriteBatch
+
+__all__ = ["Disk", "DiskFaults", "Damaged"]
+
+
+class Damaged(Exception):
+    """A stored entry is not what was written."""
+
+
+@dataclass(slots=True)
+class DiskFaults:
+    """How this disk behaves."""
+
+    # Seconds an fsync takes, drawn between the two.
+    sync_min_s: float = 0.0003
+    sync_max_s: float = 0.002
+    # How often, and how long at most, an fsync stalls.
+    stall_rate: float = 0.0
+    stall_max_s: float = 0.0
+    # No fsync ever comes back.
+    stuck: bool = False
+    # Plants.
+    torn: bool = False
+    unchecked: bool = False
+    forgets_vote: bool = False
+
+
+class Disk:
+    """One node's store; it outlives the node's processes. Implements ``resourcelease.storage.api.Store``."""
+
+    def __init__(self, world: World, node_id: str, faults: DiskFaults) -> None:
+        self.identity = Identity("simulated", node_id, 1)
+        self.faults = faults
+        self._world = world
+        self._rng = random.Random(world.rng.random())
+        self._entries: dict[int, JournalEntry] = {}
+        self._first, self._last = 1, 0
+        self._rows: dict[bytes, bytes] = {}
+        self._vote = (0, "")
+        self._rows_at = (0, 0)
+        self._flipped: set[int] = set()
+        self._waiting: list[tuple[WriteBatch, Future[None]]] = []
+        self._under_way: list[tuple[WriteBatch, Future[None]]] = []
+        # Which process of the node the callbacks of running syncs belong to.
+        self._life = 0
+        # Told when a stored transaction has cut entries, for the checkers.
+        self.on_truncate: Callable[[], None] | None = None
+
+    # What a node calls.
+
+    def load(self) -> Loaded:
+        """Positions, term and vote, as synced."""
+        term, voted_for = self._vote
+        return Loaded(term, voted_for, *self._rows_at, self._first, self._last)
+
+    def entries(self, first: int, last: int) -> Iterator[JournalEntry]:
+        """Synced entries; a flipped one raises."""
+        for index in range(first, last + 1):
+            if index in self._flipped and not self.faults.unchecked:
+                raise Damaged(f"entry {index} has a bad checksum")
+            yield self._entries[index]
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """The synced rows as they are at the time of the call."""
+        return iter(sorted(self._rows.items()))
+
+    def write(self, batch: WriteBatch) -> "Future[None]":
+        """Queues a batch."""
+        future: Future[None] = Future()
+        self._waiting.append((batch, future))
+        if not self._under_way:
+            self._sync()
+        return future
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether an entry is synced here, as itself or in the state; for the checkers."""
+        if index <= self._rows_at[0] or index < self._first:
+            return True
+        return index <= self._last and self._entries[index].term == term
+
+    # What happens to it.
+
+    def crash(self) -> None:
+        """The process dies or the power goes: what was not synced is lost, or not."""
+        under_way = [batch for batch, _ in self._under_way]
+        if self.faults.torn:
+            for batch, _ in [*self._under_way, *self._waiting]:
+                self._store_torn(batch)
+        elif under_way and self._rng.random() < 0.5:
+            self._store_all(under_way)
+        self._waiting, self._under_way = [], []
+        self._life += 1
+
+    def flip_a_bit(self) -> bool:
+        """Damages a stored entry; False if there is none."""
+        if self._last < self._first:
+            return False
+        index = self._rng.randint(self._first, self._last)
+        entry = self._entries[index]
+        data = bytearray(entry.data)
+        data[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
+        self._entries[index] = entry._replace(data=bytes(data))
+        self._flipped.add(index)
+        return True
+
+    def _sync(self) -> None:
+        if self.faults.stuck:
+            return
+        self._under_way, self._waiting = self._waiting, []
+        faults = self.faults
+        takes_s = self._rng.uniform(faults.sync_min_s, faults.sync_max_s)
+        if faults.stall_rate and self._rng.random() < faults.stall_rate:
+            takes_s += self._rng.uniform(0.0, faults.stall_max_s)
+        self._world.after(takes_s, self._synced, self._life)
+
+    def _synced(self, life: int) -> None:
+        if life != self._life:
+            return
+        done, self._under_way = self._under_way, []
+        self._store_all([batch for batch, _ in done])
+        if self._waiting:
+            self._sync()
+        for _, future in done:
+            future.set_result(None)
+
+    def _store_all(self, batches: list[WriteBatch]) -> None:
+        for batch in batches:
+            self._store(batch)
+        if self.on_truncate is not None and any(batch.truncate_from for batch in batches):
+            self.on_truncate()
+
+    def _store(self, batch: WriteBatch) -> None:
+        if batch.truncate_from:
+            self._truncate(batch.truncate_from)
+        for entry in batch.appends:
+            self._append(entry)
+        if batch.vote is not None:
+            self._vote = (batch.vote[0], "") if self.faults.forgets_vote else batch.vote
+        for key in batch.row_deletes:
+            self._rows.pop(key, None)
+        self._rows.update(batch.row_puts)
+        if batch.rows_index:
+            self._rows_at = (batch.rows_index, batch.rows_term)
+        if batch.compact_through:
+            assert batch.compact_through <= self._rows_at[0], "compaction above the stored rows"
+            self._compact(batch.compact_through)
+
+    def _compact(self, through: int) -> None:
+        for index in range(self._first, through + 1):
+            self._entries.pop(index, None)
+            self._flipped.discard(index)
+        self._first = max(self._first, through + 1)
+        self._last = max(self._last, self._first - 1)
+
+    def _truncate(self, start: int) -> None:
+        for index in range(max(start, self._first), self._last + 1):
+            del self._entries[index]
+            self._flipped.discard(index)
+        self._last = min(self._last, max(start, self._first) - 1)
+
+    def _append(self, entry: JournalEntry) -> None:
+        if self._last < self._first:
+            self._first = entry.index
+        else:
+            assert entry.index == self._last + 1, f"entry {entry.index} follows {self._last}"
+        self._entries[entry.index] = entry
+        self._last = entry.index
+
+    def _store_torn(self, batch: WriteBatch) -> None:
+        coin = self._rng.random
+        if coin() < 0.5:
+            return
+        if batch.appends and batch.appends[0].index > max(batch.truncate_from, self._last + 1):
+            return
+        kept = WriteBatch(
+            truncate_from=batch.truncate_from,
+            appends=batch.appends if coin() < 0.7 else [],
+            vote=batch.vote if coin() < 0.5 else None,
+        )
+        if kept.appends and self._last >= self._first and not kept.truncate_from:
+            kept.appends = [entry for entry in kept.appends if entry.index == self._last + 1]
+        if batch.rows_index and coin() < 0.5:
+            kept.row_puts, kept.row_deletes = batch.row_puts, batch.row_deletes
+            kept.rows_index, kept.rows_term = batch.rows_index, batch.rows_term
+        self._store(kept)
+        if batch.compact_through and coin() < 0.5:
+            self._compact(batch.compact_through)

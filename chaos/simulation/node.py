@@ -1,0 +1,254 @@
+"""A whole node in the simulator: a disk that stays, and a process that comes and goes."""
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.simulation.disk import Damaged, Disk
+from chaos.simulation.ledger import Ledger
+from chaos.simulation.network import Network
+from chaos.simulation.world import World
+from resourcelease.consensus import wire
+from resourcelease.consensus.api import ConsensusBroken, Machines
+from resourcelease.consensus.effects import Effects
+from resourcelease.consensus.entries import join_ops
+from resourcelease.consensus.host import Host
+from resourcelease.consensus.settings import Guards, Settings
+
+__all__ = ["Node", "Observer"]
+
+# From the arrival of something to the turn that sees it: one pass of an event loop.
+_LOOP_S = 0.00005
+
+
+@dataclass(slots=True)
+class Observer:
+    """What the checkers are told."""
+
+    turned: Callable[["Node", Effects], None]
+    heard: Callable[[str, str], None]
+    # A node refused to go on, and says why in ``broken``.
+    stopped: Callable[["Node"], None]
+
+
+class Node:
+    """Implements ``network.Endpoint``. Its clock has a rate and an offset of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        world: World,
+        network: Network,
+        disk: Disk,
+        observer: Observer,
+        settings: Settings,
+        guards: Guards,
+        bootstrap: Mapping[str, str],
+        machine: type[Ledger],
+    ) -> None:
+        self.name = name
+        self.disk = disk
+        self.host: Host | None = None
+        # Stopped for good, by an error that it noticed itself.
+        self.broken = ""
+        # Its disk was damaged by a fault, so it may stop.
+        self.damaged = False
+        self._world = world
+        self._network = network
+        self._observer = observer
+        self._settings = settings
+        self._guards = guards
+        self._bootstrap = bootstrap
+        self._machines = Machines(machine, machine.load_rows)
+        self._rate = 1.0
+        self._offset_s = world.rng.uniform(0.0, 1000.0)
+        self._wall_offset_ms = world.rng.randint(-5000, 5000)
+        # Counts the processes that this node has had.
+        self.life = 0
+        self._paused_until = 0.0
+        self._turn_at = float("inf")
+        self._role = ""
+        self._waiters: dict[int, Callable[[Any], None]] = {}
+        self._tickets: dict[int, Callable[[str], None]] = {}
+
+    @property
+    def machine(self) -> Ledger:
+        """The machine of the process that runs."""
+        assert self.host is not None
+        assert isinstance(self.host.machine, Ledger)
+        return self.host.machine
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self.host is not None
+
+    def local(self, now: float) -> float:
+        """What its monotonic clock says."""
+        return self._offset_s + now * self._rate
+
+    def run_clock_at(self, rate: float) -> None:
+        """Its monotonic clock is fast or slow from the start; call before ``start``."""
+        self._rate = rate
+
+    def jump_wall_clock(self, by_ms: int) -> None:
+        """Somebody sets its wall clock."""
+        self._wall_offset_ms += by_ms
+
+    # Life and death.
+
+    def start(self) -> None:
+        """A new process on the old disk."""
+        if self.running or self.broken:
+            return
+        self.life += 1
+        try:
+            self.host = Host(
+                node_id=self.name,
+                store=self.disk,
+                machines=self._machines,
+                incarnation=self.life,
+                rng=random.Random(self._world.rng.random()),
+                now=self.local(self._world.now),
+                bootstrap=self._bootstrap,
+                settings=self._settings,
+                guards=self._guards,
+            )
+        except (Damaged, ConsensusBroken) as error:
+            self.broken = str(error)
+            self._world.tell(self.name, f"refuses to start: {error}")
+            self._observer.stopped(self)
+            return
+        self._world.tell(
+            self.name, f"starts, life {self.life}, log to {self.host.journal[:] and self.host.journal.last_index}"
+        )
+        self._network.connect_all(self.name)
+        self._want_turn(self._world.now)
+
+    def stop(self, *, silent: bool = False) -> None:
+        """Kill -9, or, ``silent``, the power of the machine goes."""
+        if not self.running:
+            return
+        self.host = None
+        self._turn_at = float("inf")
+        self._paused_until = 0.0
+        self._role = ""
+        self.disk.crash()
+        waiters, self._waiters = self._waiters, {}
+        tickets, self._tickets = self._tickets, {}
+        self._world.tell(self.name, "loses power" if silent else "is killed")
+        self._network.node_down(self.name, silent=silent)
+        for answer in waiters.values():
+            answer(ConnectionError("the node is gone"))
+        for done in tickets.values():
+            done("the node is gone")
+
+    def pause(self, until: float) -> None:
+        """The process is stopped for a while; the world goes on."""
+        if self.running:
+            self._paused_until = max(self._paused_until, until)
+            self._want_turn(until)
+
+    # What callers do.
+
+    def propose(self, names: list[bytes], deadline_s: float, answer: Callable[[Any], None]) -> None:
+        """One proposal."""
+        if self.host is None:
+            answer(ConnectionError("the node is down"))
+            return
+        deadline = self.local(self._world.now) + deadline_s
+        number = self.host.propose(len(names), join_ops(names), deadline)
+        self._waiters[number] = answer
+        self._want_turn(self._world.now + _LOOP_S)
+
+    def administer(self, action: str, node: str, deadline_s: float, done: Callable[[str], None]) -> None:
+        """A change of membership or leadership."""
+        if self.host is None:
+            done("the node is down")
+            return
+        deadline = self.local(self._world.now) + deadline_s
+        ticket = self.host.administration.request(action, node, f"{node}:1", deadline)
+        self._tickets[ticket] = done
+        self._want_turn(self._world.now + _LOOP_S)
+
+    # What the network and the disk do.
+
+    def opened(self, peer: str, epoch: int) -> None:
+        """A connection is up."""
+        if self.host is not None:
+            self.host.opened(peer, epoch)
+            self._want_turn(self._world.now + _LOOP_S)
+
+    def closed(self, peer: str, epoch: int) -> None:
+        """A connection is gone."""
+        if self.host is not None:
+            self.host.closed(peer, epoch)
+
+    def arrived(self, peer: str, epoch: int, frame: bytes) -> None:
+        """A frame came."""
+        if self.host is not None:
+            self._observer.heard(self.name, peer)
+            self.host.receive(peer, epoch, wire.decode(frame))
+            self._want_turn(self._world.now + _LOOP_S)
+
+    def _synced(self, life: int, batch: int) -> None:
+        if self.host is not None and life == self.life:
+            self.host.durable(batch)
+            self._want_turn(self._world.now + _LOOP_S)
+
+    # The loop.
+
+    def _want_turn(self, when: float) -> None:
+        when = max(when, self._paused_until, self._world.now)
+        if when < self._turn_at:
+            self._turn_at = when
+            self._world.at(when, self._wake, self.life, when)
+
+    def _wake(self, life: int, when: float) -> None:
+        if self.host is None or life != self.life or when != self._turn_at:
+            return
+        self._turn_at = float("inf")
+        if self._paused_until > self._world.now:
+            self._want_turn(self._paused_until)
+            return
+        self._turn(self.host)
+
+    def _turn(self, host: Host) -> None:
+        world = self._world
+        now = world.now
+        wall_ms = int(now * 1000) + self._wall_offset_ms + 1_700_000_000_000
+        try:
+            effects = host.turn(self.local(now), wall_ms)
+        except ConsensusBroken as error:
+            self.broken = str(error)
+            world.tell(self.name, f"stops: {error}")
+            self.stop()
+            self._observer.stopped(self)
+            return
+        self._observer.turned(self, effects)
+        if effects.write is not None:
+            number, batch = effects.write
+            life = self.life
+
+            def synced(_: "Future[None]") -> None:
+                self._synced(life, number)
+
+            self.disk.write(batch).add_done_callback(synced)
+        for peer, message in effects.sends:
+            self._network.send(self.name, peer, host.epoch_of(peer), wire.encode(message))
+        for proposal, answer in effects.answers:
+            self._waiters.pop(proposal)(answer)
+        for ticket, refusal in effects.administered:
+            self._tickets.pop(ticket)(refusal)
+        if world.telling:
+            self._tell_role(host)
+        self._want_turn(now + (host.next_turn_at() - self.local(now)) / self._rate)
+
+    def _tell_role(self, host: Host) -> None:
+        role = f"leads term {host.term}" if host.is_leader else f"follows {host.leader or 'nobody'} in term {host.term}"
+        if role != self._role:
+            self._role = role
+            self._world.tell(self.name, f"{role}; log to {host.journal.last_index}, commit {host.commit_index}")

@@ -1,0 +1,35 @@
+"""Replication: an entry that a majority has on disk, applied in the same order everywhere. See docs/consensus.md."""
+
+from resourcelease.consensus.api import (
+    Busy,
+    ConsensusBroken,
+    Machine,
+    Machines,
+    NoLeader,
+    NotAllowed,
+    Outcome,
+    OutcomeUnknown,
+    TooLarge,
+)
+from resourcelease.consensus.effects import Applied
+from resourcelease.consensus.service import Consensus, Status
+from resourcelease.consensus.settings import Settings
+
+__all__ = [
+    # A node.
+    "Consensus",
+    "Settings",
+    "Status",
+    # What it is given, and what it gives.
+    "Applied",
+    "Machine",
+    "Machines",
+    "Outcome",
+    # What goes wrong.
+    "Busy",
+    "ConsensusBroken",
+    "NoLeader",
+    "NotAllowed",
+    "OutcomeUnknown",
+    "TooLarge",
+]

@@ -1,0 +1,172 @@
+"""The Raft log as the library sees it, and as the next write to disk.
+
+The library calls the methods with its own names. Reads are served from memory; changes are gathered into one
+``WriteBatch`` a turn, so that what one turn did becomes durable whole or not at all.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+from resourcelease.storage.api import JournalEntry, WriteBatch
+
+__all__ = ["Entry", "Journal"]
+
+# As the library has it: command, index, term.
+Entry = tuple[bytes, int, int]
+
+
+def _ignore(*_: Any) -> None:
+    return
+
+
+class Journal:
+    """Entries from ``first_index`` on, gapless; never empty once the library has started."""
+
+    def __init__(self, entries: Iterable[Entry], term: int, voted_for: str) -> None:
+        self._entries: list[Entry] = list(entries)
+        self._term = term
+        self._voted_for = voted_for
+        self._pending = WriteBatch()
+        self._dirty = False
+        self._bytes = sum(len(entry[0]) for entry in self._entries)
+        # Told (index, command) of each entry that comes, and the first index of those that go.
+        self.on_append: Callable[[int, bytes], None] = _ignore
+        self.on_truncate: Callable[[int], None] = _ignore
+
+    @property
+    def first_index(self) -> int:
+        """Index of the oldest entry held."""
+        return self._entries[0][1]
+
+    @property
+    def last_index(self) -> int:
+        """Index of the newest entry."""
+        return self._entries[-1][1]
+
+    @property
+    def last_term(self) -> int:
+        """Term of the newest entry."""
+        return self._entries[-1][2]
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something waits for ``take_batch``."""
+        return self._dirty
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the commands held."""
+        return self._bytes
+
+    def holds(self, index: int) -> bool:
+        """Whether an entry is here."""
+        return bool(self._entries) and self._entries[0][1] <= index <= self._entries[-1][1]
+
+    def entry(self, index: int) -> Entry:
+        """The entry at an index that is held."""
+        return self._entries[index - self._entries[0][1]]
+
+    def term_at(self, index: int) -> int:
+        """Its term."""
+        return self.entry(index)[2]
+
+    def compact(self, through: int) -> None:
+        """Drops entries up to ``through``, included, from memory and, with the same batch as the rows, from disk."""
+        if through < self.first_index:
+            return
+        count = through - self.first_index + 1
+        self._bytes -= sum(len(entry[0]) for entry in self._entries[:count])
+        del self._entries[:count]
+        self._pending.compact_through = through
+        self._dirty = True
+
+    def write_rows(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes], index: int, term: int) -> None:
+        """Adds state rows to the next batch, and the position that the stored rows then stand for."""
+        self._pending.row_puts.extend(puts)
+        self._pending.row_deletes.extend(deletes)
+        self._pending.rows_index = index
+        self._pending.rows_term = term
+        self._dirty = True
+
+    def take_batch(self) -> WriteBatch | None:
+        """What has changed since the last call, or None."""
+        if not self._dirty:
+            return None
+        batch, self._pending = self._pending, WriteBatch()
+        self._dirty = False
+        return batch
+
+    # What the library calls.
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        """Appends."""
+        self._entries.append((command, idx, term))
+        self._bytes += len(command)
+        self._pending.appends.append(JournalEntry(idx, term, command))
+        self._dirty = True
+        self.on_append(idx, command)
+
+    def clear(self) -> None:
+        """Drops everything: a snapshot takes its place."""
+        if self._entries:
+            self._cut(self.first_index)
+
+    def deleteEntriesFrom(self, entryFrom: int) -> None:
+        """Cuts the tail, from an offset into what is held."""
+        if entryFrom < len(self._entries):
+            self._cut(self.first_index + entryFrom)
+
+    def deleteEntriesTo(self, entryTo: int) -> None:
+        """Drops the head, up to an offset."""
+        self.compact(self.first_index + entryTo - 1)
+
+    def _cut(self, index: int) -> None:
+        offset = index - self.first_index
+        self._bytes -= sum(len(entry[0]) for entry in self._entries[offset:])
+        del self._entries[offset:]
+        pending = self._pending
+        while pending.appends and pending.appends[-1].index >= index:
+            pending.appends.pop()
+        pending.truncate_from = min(pending.truncate_from or index, index)
+        self._dirty = True
+        self.on_truncate(index)
+
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Entry]: ...
+    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
+        return self._entries[at]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
+        """Not stored: the leader tells it again."""
+
+    def getRaftCommitIndex(self) -> int:
+        """One, always; the host lifts it to where the stored rows stand."""
+        return 1
+
+    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:
+        """Takes term and vote into the next batch."""
+        voted_for = votedForNodeId or ""
+        if (term, voted_for) == (self._term, self._voted_for):
+            return
+        self._term, self._voted_for = term, voted_for
+        self._pending.vote = (term, voted_for)
+        self._dirty = True
+
+    def getCurrentTerm(self) -> int:
+        """The term."""
+        return self._term
+
+    def getVotedForNodeId(self) -> str | None:
+        """Whom this node voted for in the term."""
+        return self._voted_for or None
+
+    def onOneSecondTimer(self) -> None:
+        """Nothing waits for a timer."""
+
+    def _destroy(self) -> None:
+        return

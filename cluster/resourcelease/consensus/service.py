@@ -1,0 +1,343 @@
+"""Consensus on an asyncio loop: drives a ``Host``, its store and its connections.
+
+>>> async def enqueue(consensus: "Consensus", ops: list[bytes]) -> None:
+...     results = await consensus.propose(ops, timeout_s=5.0)
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from resourcelease.consensus import wire
+from resourcelease.consensus.api import Busy, Machine, Machines, NoLeader, NotAllowed, OutcomeUnknown, TooLarge
+from resourcelease.consensus.effects import Applied, Effects
+from resourcelease.consensus.entries import join_ops
+from resourcelease.consensus.host import Host
+from resourcelease.consensus.peers import Peers, TlsContexts
+from resourcelease.consensus.settings import Settings
+from resourcelease.consensus.wire import Message
+from resourcelease.storage.api import Store
+
+__all__ = ["Consensus", "Status"]
+
+logger = logging.getLogger(__name__)
+
+# Between two attempts of a request to a leader that is not known, or not the leader any more.
+_ASK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a node knows of itself and the cluster."""
+
+    node_id: str
+    leader: str | None
+    term: int
+    commit_index: int
+    applied_index: int
+    members: Mapping[str, str]
+    connected: Sequence[str]
+    pending: int
+
+
+class Consensus:
+    """One node. ``bootstrap`` is the first configuration, id to address; empty for a node that will be added."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        machines: Machines,
+        listen: str,
+        bootstrap: Mapping[str, str],
+        settings: Settings | None = None,
+        tls: TlsContexts | None = None,
+        on_applied: Callable[[Sequence[Applied]], None] | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        identity = store.identity
+        self.node_id = identity.node_id
+        self.settings = settings or Settings()
+        self._store = store
+        self._listen = listen
+        self._on_applied = on_applied
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        incarnation = int.from_bytes(os.urandom(7), "big")
+        self._peers = Peers(
+            cluster_id=identity.cluster_id,
+            node_id=identity.node_id,
+            incarnation=incarnation,
+            frame_bytes_max=self.settings.frame_bytes_max,
+            tls=tls,
+            opened=self._opened,
+            closed=self._closed,
+            received=self._received,
+            gone=self._gone,
+        )
+        self._host = Host(
+            node_id=identity.node_id,
+            store=store,
+            machines=machines,
+            incarnation=incarnation,
+            rng=random.Random(incarnation),  # noqa: S311 draws election times
+            now=self._loop.time(),
+            bootstrap=bootstrap,
+            settings=self.settings,
+            has_room=self._peers.has_room,
+        )
+        self._waiters: dict[int, asyncio.Future[Any]] = {}
+        self._tickets: dict[int, Callable[[str], None]] = {}
+        self._asked: dict[int, asyncio.Future[str]] = {}
+        self._asks = 0
+        self._woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: BaseException | None = None
+        self._running = False
+        self.address = ""
+
+    # Life.
+
+    async def start(self) -> None:
+        """Listens, calls the others, and takes part."""
+        self.address = await self._peers.listen(self._listen)
+        self._running = True
+        self._wake()
+
+    async def stop(self) -> None:
+        """Ends at once; what waits for an answer gets ``OutcomeUnknown``. The store is left to its owner."""
+        self._halt(None)
+        await self._peers.close()
+
+    async def __aenter__(self) -> "Consensus":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # What callers do.
+
+    async def propose(self, ops: Sequence[bytes], timeout_s: float) -> Sequence[Any]:
+        """Has ops applied everywhere, in one entry; their results, once this node has applied them.
+
+        Raises ``NoLeader`` when it has surely not happened, ``OutcomeUnknown`` when it may have.
+        """
+        joined = join_ops(ops)
+        if len(joined) > self.settings.entry_bytes_max:
+            raise TooLarge(f"{len(joined)} bytes of ops; an entry takes {self.settings.entry_bytes_max}, split them")
+        if self._host.pending >= self.settings.pending_max:
+            raise Busy(f"{self._host.pending} proposals wait already; propose again a little later")
+        self._check_running()
+        number = self._host.propose(len(ops), joined, self._loop.time() + timeout_s)
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+        self._waiters[number] = waiter
+        self._wake()
+        return await waiter  # type: ignore[no-any-return]
+
+    async def add_member(self, node: str, address: str, timeout_s: float = 60.0) -> None:
+        """Takes a node in once it has caught up; also changes the address of a member."""
+        await self._administer("add", node, address, timeout_s)
+
+    async def remove_member(self, node: str, timeout_s: float = 10.0) -> None:
+        """Takes a node out; it may then be stopped."""
+        await self._administer("remove", node, "", timeout_s)
+
+    async def transfer_leadership(self, node: str = "", timeout_s: float = 5.0) -> None:
+        """Hands the lead to a member, or to the one that is furthest."""
+        await self._administer("transfer", node, "", timeout_s)
+
+    async def barrier(self, timeout_s: float) -> int:
+        """Waits until this node has applied everything that was acknowledged before; the index it has reached."""
+        await self.propose([], timeout_s)
+        return self._host.applied_index
+
+    @property
+    def machine(self) -> Machine:
+        """The state here; to be read between awaits only, and another object after a snapshot was installed."""
+        return self._host.machine
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads, as far as it knows."""
+        return self._host.is_leader
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as far as this node knows."""
+        return self._host.leader
+
+    @property
+    def clock_ms(self) -> int:
+        """The lease clock as read here."""
+        return self._host.clock_ms(self._loop.time())
+
+    def status(self) -> Status:
+        """For people and probes."""
+        host = self._host
+        return Status(
+            node_id=self.node_id,
+            leader=host.leader,
+            term=host.term,
+            commit_index=host.commit_index,
+            applied_index=host.applied_index,
+            members=dict(host.members),
+            connected=self._peers.connected,
+            pending=host.pending,
+        )
+
+    # Administration: answered by the leader, asked of any node.
+
+    async def _administer(self, action: str, node: str, address: str, timeout_s: float) -> None:
+        deadline = self._loop.time() + timeout_s
+        refusal = "no leader is known"
+        while self._loop.time() < deadline:
+            self._check_running()
+            leader = self._host.leader
+            if leader is not None:
+                refusal = await self._ask(leader, action, node, address, deadline)
+                if not refusal or not refusal.startswith("this node "):
+                    break
+            await asyncio.sleep(_ASK_AGAIN_S)
+        if refusal:
+            raise NotAllowed(f"{action} {node}: {refusal}".replace(" :", ":"))
+
+    async def _ask(self, leader: str, action: str, node: str, address: str, deadline: float) -> str:
+        answer: asyncio.Future[str] = self._loop.create_future()
+        self._asks += 1
+        number = self._asks
+        self._asked[number] = answer
+        if leader == self.node_id:
+            self._take_request(action, node, address, deadline, lambda refusal: self._told(number, refusal))
+        else:
+            message = {"type": "admin", "number": number, "action": action, "node": node, "address": address}
+            self._peers.send(leader, wire.encode(message))
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await answer
+        except TimeoutError:
+            return "the leader did not answer in time; look at the members before asking again"
+        finally:
+            self._asked.pop(number, None)
+
+    def _take_request(self, action: str, node: str, address: str, deadline: float, tell: Callable[[str], None]) -> None:
+        ticket = self._host.administration.request(action, node, address, deadline)
+        self._tickets[ticket] = tell
+        self._wake()
+
+    def _told(self, number: int, refusal: str) -> None:
+        answer = self._asked.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(refusal)
+
+    # What happens.
+
+    def _opened(self, peer: str, epoch: int) -> None:
+        self._host.opened(peer, epoch)
+        self._wake()
+
+    def _closed(self, peer: str, epoch: int) -> None:
+        self._host.closed(peer, epoch)
+        self._wake()
+
+    def _received(self, peer: str, epoch: int, message: Message) -> None:
+        if message["type"] == "admin":
+            number = message["number"]
+
+            def tell(refusal: str) -> None:
+                self._peers.send(peer, wire.encode({"type": "admin_done", "number": number, "refusal": refusal}))
+
+            deadline = self._loop.time() + 60.0
+            self._take_request(message["action"], message["node"], message["address"], deadline, tell)
+        elif message["type"] == "admin_done":
+            self._told(message["number"], message["refusal"])
+        else:
+            self._host.receive(peer, epoch, message)
+            self._wake()
+
+    def _gone(self, peer: str) -> None:
+        self._host.suspect(peer)
+        self._wake()
+
+    def _synced(self, number: int, future: "Future[None]") -> None:
+        error = future.exception()
+        if error is not None:
+            self._fail(error)
+        else:
+            self._host.durable(number)
+            self._wake()
+
+    # The loop.
+
+    def _check_running(self) -> None:
+        if self._failure is not None:
+            raise OutcomeUnknown(f"this node has stopped: {self._failure}") from self._failure
+        if not self._running:
+            raise NoLeader("this node is not running")
+
+    def _wake(self) -> None:
+        if not self._woken and self._running:
+            self._woken = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._woken = False
+        if not self._running:
+            return
+        try:
+            effects = self._host.turn(self._loop.time(), time.time_ns() // 1_000_000)
+            self._carry_out(effects)
+        except Exception as error:  # a node that cannot keep the rules must not go on
+            self._fail(error)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._host.next_turn_at(), self._wake)
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.write is not None:
+            number, batch = effects.write
+            future = self._store.write(batch)
+            future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._synced, number, done))
+        for peer, message in effects.sends:
+            self._peers.send(peer, wire.encode(message))
+        if effects.applied and self._on_applied is not None:
+            self._on_applied(effects.applied)
+        for proposal, answer in effects.answers:
+            waiter = self._waiters.pop(proposal)
+            if waiter.done():
+                continue
+            if isinstance(answer, Exception):
+                waiter.set_exception(answer)
+            else:
+                waiter.set_result(answer)
+        for ticket, refusal in effects.administered:
+            self._tickets.pop(ticket)(refusal)
+        self._peers.want(self._host.members, self._host.administration.learners)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None:
+            return
+        self._failure = error
+        logger.error("node %s stops: %s", self.node_id, error)
+        self._halt(error)
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    def _halt(self, error: BaseException | None) -> None:
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            if not waiter.done():
+                waiter.set_exception(OutcomeUnknown(f"this node has stopped: {error or 'it was told to'}"))
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_result("this node has stopped")

@@ -1,0 +1,89 @@
+"""State rows on their way to the disk, and the journal that they make superfluous."""
+
+from resourcelease.consensus.api import Machine
+from resourcelease.consensus.guards import Durability
+from resourcelease.consensus.journal import Journal
+from resourcelease.consensus.members import MEMBERS_ROW, Membership, pack_members
+from resourcelease.consensus.settings import Settings
+
+__all__ = ["WriteBehind"]
+
+
+class WriteBehind:
+    """Decides when rows are stored, and how far the journal is then cut."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        membership: Membership,
+        durability: Durability,
+        settings: Settings,
+        rows_index: int,
+        rows_term: int,
+        now: float,
+    ) -> None:
+        self._journal = journal
+        self._membership = membership
+        self._durability = durability
+        self._settings = settings
+        self._rows_index = rows_index
+        self._rows_term = rows_term
+        # The batch that carries rows and is not yet on disk; 0 for none.
+        self._batch = 0
+        self._written_at = now
+        self._bytes = 0
+
+    def applied(self, size: int) -> None:
+        """An entry of so many bytes was applied."""
+        self._bytes += size
+
+    def position(self) -> tuple[int, int] | None:
+        """Index and term that the rows on disk stand for; None while some are on their way, or there are none."""
+        if self._rows_index < 2 or self._batch:
+            return None
+        return self._rows_index, self._rows_term
+
+    def replaced(self, index: int, term: int, now: float) -> None:
+        """A snapshot took the place of all rows, and goes to the disk with the next batch."""
+        self._rows_index, self._rows_term = index, term
+        self._written_at = now
+        self._bytes = 0
+
+    def next_at(self, applied_index: int) -> float | None:
+        """When there will be something to do, if nothing else happens."""
+        return self._written_at + self._settings.flush_s if applied_index > self._rows_index else None
+
+    def turn(self, now: float, index: int, machine: Machine, floor: int | None) -> None:
+        """Stores rows if it is time. ``index`` is what is applied; ``floor`` the lowest snapshot in transfer."""
+        if self._batch and self._durability.covers(self._batch):
+            self._batch = 0
+        if self._batch or index <= max(self._rows_index, 1) or not self._due(now, index):
+            return
+        puts, deletes = machine.take_changes()
+        members = (MEMBERS_ROW, pack_members(self._membership.at(index)))
+        self._rows_index, self._rows_term = index, self._journal.term_at(index)
+        self._journal.write_rows([*puts, members], list(deletes), index, self._rows_term)
+        self._membership.compacted(index)
+        self._written_at = now
+        self._bytes = 0
+        self._batch = self._durability.last_batch + 1
+        self._compact(index, floor)
+
+    def _due(self, now: float, index: int) -> bool:
+        settings = self._settings
+        return (
+            index - self._rows_index >= settings.flush_entries
+            or self._bytes >= settings.flush_bytes
+            or now - self._written_at >= settings.flush_s
+        )
+
+    def _compact(self, index: int, floor: int | None) -> None:
+        """Cuts what no follower is likely to need; rows and journal go in one transaction (guard **align**)."""
+        # The last two entries that the rows cover stay: the library begins its log, and each snapshot, with them.
+        through = index - 2
+        if self._journal.size_bytes <= self._settings.keep_bytes:
+            through = min(through, self._journal.last_index - self._settings.keep_entries)
+        if floor is not None:
+            through = min(through, floor - 2)
+        self._journal.compact(through)

@@ -1,0 +1,205 @@
+"""Real sockets, a real store, one process: what the simulator leaves out."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.simulation.ledger import Ledger
+from resourcelease.consensus import Consensus, Machines, NoLeader, NotAllowed, OutcomeUnknown, Settings, TooLarge
+from resourcelease.storage import LmdbStore, StoreOptions
+
+MACHINES = Machines(Ledger, Ledger.load_rows)
+QUICK = Settings(heartbeat_s=0.05, election_min_s=0.2, election_max_s=0.4, fallback_s=1.0, retry_s=0.3)
+OPTIONS = StoreOptions(ballast_bytes=0, map_size_bytes=16 << 20)
+
+
+class Cluster:
+    """Nodes on loopback that can be stopped and started again."""
+
+    def __init__(self, directory: Path, ports: Sequence[int], settings: Settings = QUICK) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.addresses = {f"n{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports, 1)}
+        self.nodes: dict[str, Consensus] = {}
+        self.stores: dict[str, LmdbStore] = {}
+
+    async def start(self, name: str, bootstrap: dict[str, str] | None = None) -> Consensus:
+        store = LmdbStore(self.directory / name, cluster_id="test", node_id=name, options=OPTIONS)
+        node = Consensus(
+            store=store,
+            machines=MACHINES,
+            listen=self.addresses[name],
+            bootstrap=self.addresses if bootstrap is None else bootstrap,
+            settings=self.settings,
+        )
+        await node.start()
+        self.nodes[name], self.stores[name] = node, store
+        return node
+
+    async def stop(self, name: str) -> None:
+        await self.nodes.pop(name).stop()
+        await asyncio.to_thread(self.stores.pop(name).close)
+
+    async def leader(self, timeout_s: float = 10.0) -> Consensus:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                for node in self.nodes.values():
+                    if node.is_leader:
+                        return node
+                await asyncio.sleep(0.01)
+
+    async def same_state(self, timeout_s: float = 10.0) -> dict[bytes, int]:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                states = [ledger(node).answers for node in self.nodes.values()]
+                if all(state == states[0] for state in states):
+                    return states[0]
+                await asyncio.sleep(0.01)
+
+
+def ledger(node: Consensus) -> Ledger:
+    assert isinstance(node.machine, Ledger)
+    return node.machine
+
+
+def free_ports(count: int) -> list[int]:
+    import socket
+
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@contextlib.asynccontextmanager
+async def cluster(directory: Path, count: int, **options: Any) -> AsyncIterator[Cluster]:
+    nodes = Cluster(directory, free_ports(count), **options)
+    try:
+        for name in nodes.addresses:
+            await nodes.start(name)
+        yield nodes
+    finally:
+        for name in list(nodes.nodes):
+            await nodes.stop(name)
+
+
+def test_any_node_takes_a_proposal(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            await nodes.leader()
+            answers = await asyncio.gather(
+                *(
+                    nodes.nodes[f"n{1 + number % 3}"].propose([b"op%d" % number, b"more%d" % number], 5.0)
+                    for number in range(60)
+                )
+            )
+            assert sorted(answer for pair in answers for answer in pair) == list(range(1, 121))
+            state = await nodes.same_state()
+            assert len(state) == 120
+            again = await nodes.nodes["n2"].propose([b"op7"], 5.0)
+            assert list(again) == [answers[7][0]]
+
+    asyncio.run(scenario())
+
+
+def test_a_stopped_leader_is_succeeded_and_comes_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            first = await nodes.leader()
+            await first.propose([b"before"], 5.0)
+            other = next(node for node in nodes.nodes.values() if node is not first)
+            await nodes.stop(first.node_id)
+            await other.propose([b"while away"], 5.0)
+            await nodes.start(first.node_id)
+            assert set(await nodes.same_state()) == {b"before", b"while away"}
+
+    asyncio.run(scenario())
+
+
+def test_all_nodes_stop_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        nodes = Cluster(tmp_path, free_ports(3), replace(QUICK, flush_entries=20, keep_entries=5))
+        for _ in range(3):
+            for name in nodes.addresses:
+                await nodes.start(name)
+            leader = await nodes.leader()
+            for number in range(30):
+                await leader.propose([b"%d-%d" % (leader.status().term, number)], 5.0)
+            for name in nodes.addresses:
+                await nodes.stop(name)
+        for name in nodes.addresses:
+            await nodes.start(name)
+        leader = await nodes.leader()
+        await leader.barrier(5.0)
+        assert len(ledger(leader).answers) == 90
+        for name in nodes.addresses:
+            await nodes.stop(name)
+
+    asyncio.run(scenario())
+
+
+def test_one_node_grows_to_three_and_shrinks_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        nodes = Cluster(tmp_path, free_ports(3), replace(QUICK, flush_entries=20, keep_entries=5))
+        first = await nodes.start("n1", {"n1": nodes.addresses["n1"]})
+        for number in range(100):
+            await first.propose([b"alone-%d" % number], 5.0)
+        for name in ("n2", "n3"):
+            await nodes.start(name, {})
+            await first.add_member(name, nodes.addresses[name], 10.0)
+        assert sorted(first.status().members) == ["n1", "n2", "n3"]
+        assert len(await nodes.same_state()) == 100
+        await nodes.nodes["n2"].transfer_leadership("n3")
+        await nodes.nodes["n2"].propose([b"led by another"], 5.0)
+        assert nodes.nodes["n3"].is_leader
+        await nodes.nodes["n2"].remove_member("n1")
+        await nodes.stop("n1")
+        await nodes.nodes["n2"].propose([b"without the first"], 5.0)
+        with pytest.raises(NotAllowed, match="transfer the leadership first"):
+            await nodes.nodes["n3"].remove_member("n3")
+        for name in ("n2", "n3"):
+            await nodes.stop(name)
+
+    asyncio.run(scenario())
+
+
+def test_without_a_majority_it_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        nodes = Cluster(tmp_path, free_ports(3))
+        node = await nodes.start("n1")
+        with pytest.raises(NoLeader):
+            await node.propose([b"op"], 0.3)
+        with pytest.raises(TooLarge):
+            await node.propose([bytes(5 << 20)], 0.3)
+        await nodes.start("n2")
+        leader = await nodes.leader()
+        await leader.propose([b"op"], 5.0)
+        await nodes.stop(({"n1", "n2"} - {leader.node_id}).pop())
+        with pytest.raises(OutcomeUnknown):
+            await leader.propose([b"lost"], 0.3)
+        await nodes.stop(leader.node_id)
+
+    asyncio.run(scenario())
+
+
+def test_strangers_are_turned_away(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 1) as nodes:
+            await nodes.leader()
+            host, port = nodes.addresses["n1"].split(":")
+            for greeting in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\xc0"):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(greeting)
+                assert await asyncio.wait_for(reader.read(), 5.0) == b""
+                writer.close()
+            assert await nodes.nodes["n1"].propose([b"still here"], 5.0)
+
+    asyncio.run(scenario())
