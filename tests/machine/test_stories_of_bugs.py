@@ -11,6 +11,7 @@ from resourcelease.model.items import ItemColumns
 from resourcelease.model.ops import (
     Call,
     Complete,
+    Configure,
     Drain,
     Enqueue,
     GiveBack,
@@ -98,6 +99,15 @@ def test_open_bundles_are_bounded() -> None:
     refused = driver.one(0, Drain(CALL, "one more", 0, limit=1))
     assert isinstance(refused, Refusal)
     assert refused.reason is Reason.QUEUE_FULL
+
+
+def test_a_page_that_brings_nothing_new_needs_no_room() -> None:
+    driver = Driver()
+    driver.one(0, Enqueue(Call("a", "w"), items("x")))
+    page = driver.one(0, Drain(Call("a", "w"), "move", 0)).page
+    driver.one(0, Enqueue(CALL, items("x", "y")))
+    driver.one(0, Configure(CALL, {"capacity": 1}))
+    assert driver.one(0, Restore(CALL, page)) == Restored(0, 1)
 
 
 def test_an_answer_shares_nothing_with_the_state() -> None:

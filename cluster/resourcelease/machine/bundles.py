@@ -152,7 +152,7 @@ def _absent(state: State, ns: Namespace, page: Page) -> list[int] | Refusal:
 
 def _misfit(ns: Namespace, page: Page, absent: list[int]) -> Refusal | None:
     room = ns.options.capacity - ns.live
-    if len(absent) > room:
+    if absent and len(absent) > room:
         message = f"the page brings {len(absent)} items and there is room for {max(0, room)}"
         return Refusal(Reason.QUEUE_FULL, message, "page")
     for place in absent:
