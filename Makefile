@@ -48,7 +48,10 @@ proto: setup  ## regenerates cluster/resourcelease/v1 from protos/
 bench-machine: setup  ## microseconds per item of the state machine alone
 	$(BIN)/python -m bench.machine
 
-demo sim drills bench: setup
+sim: setup  ## SEEDS=n seeds of the simulator, over all profiles
+	$(BIN)/python -m chaos.simulate --seeds 0:$(SEEDS)
+
+demo drills bench: setup
 	@echo "make $@: this part is not built yet; see CHANGELOG.md for what is." >&2; exit 1
 
 clean:  ## removes what the targets above made
