@@ -96,7 +96,7 @@ class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
     types take later numbers. A reader keeps or passes on a type that it does not know.
 
     The comment of each type says which fields of Event it fills in beyond those that every event has, and its keys in
-    `metadata`. Values there are text: numbers in decimal, truth as "true". A key that would say 0, false or nothing is
+    `metadata`. Values there are text: numbers in decimal, truth as "true" or "false". A key that would say 0 or nothing is
     left out. Besides those, `operation_id` is there if the change came from a call that had one.
     """
 
