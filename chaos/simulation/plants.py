@@ -72,7 +72,9 @@ PLANTS: dict[str, Plant] = {
         _guard("fallback", "a leader without a majority leads on for 30 s", ("network",)),
         _guard("stranger", "a removed node unseats leaders", ("members",)),
         _guard("stall", "a leader whose disk stands still leads on", ("disks",)),
-        Plant("torn", "a transaction is not atomic when the power goes", disk=("torn",), profiles=("snapshots",)),
+        Plant(
+            "torn", "a transaction is not atomic when the power goes", disk=("torn",), profiles=("alone", "everything")
+        ),
         Plant("unchecked", "entries have no checksum", disk=("unchecked",), profiles=("disks",)),
         Plant("lost-vote", "the vote is not stored", disk=("forgets_vote",), profiles=("elections",)),
         Plant("apply-twice", "an op takes effect twice", machine=_AppliesTwice, profiles=("kills",)),

@@ -110,12 +110,12 @@ PROFILES: tuple[Profile, ...] = (
     ),
     Profile(
         "backlog",
-        clients=12,
+        clients=8,
         think_s=0.05,
         split_every_s=2.0,
         reset_every_s=5.0,
         append_bytes=512,
-        safety_s=10.0,
+        safety_s=8.0,
         keep_entries=1000,
     ),
     Profile(

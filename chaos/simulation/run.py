@@ -30,7 +30,7 @@ __all__ = ["CLEAN", "LIVENESS", "SAFETY", "Result", "profile_of", "run_seed"]
 CLEAN, LIVENESS, SAFETY = 0, 2, 3
 
 # How long a cluster in peace may take to come together.
-_PEACE_S = 40.0
+_PEACE_S = 20.0
 # Then nobody has a reason to stand for election.
 _CALM_S = 5.0
 # Above the fallback of 2 s on a slow clock, and the next heartbeat after it.

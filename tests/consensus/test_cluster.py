@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import shutil
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +24,14 @@ OPTIONS = StoreOptions(ballast_bytes=0, map_size_bytes=16 << 20)
 class Cluster:
     """Nodes on loopback that can be stopped and started again."""
 
-    def __init__(self, directory: Path, ports: Sequence[int], settings: Settings = QUICK) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        ports: Sequence[int],
+        settings: Settings = QUICK,
+        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+    ) -> None:
+        self.tls = tls
         self.directory = directory
         self.settings = settings
         self.addresses = {f"n{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports, 1)}
@@ -36,6 +46,7 @@ class Cluster:
             listen=self.addresses[name],
             bootstrap=self.addresses if bootstrap is None else bootstrap,
             settings=self.settings,
+            tls=self.tls,
         )
         await node.start()
         self.nodes[name], self.stores[name] = node, store
@@ -201,5 +212,41 @@ def test_strangers_are_turned_away(tmp_path: Path) -> None:
                 assert await asyncio.wait_for(reader.read(), 5.0) == b""
                 writer.close()
             assert await nodes.nodes["n1"].propose([b"still here"], 5.0)
+
+    asyncio.run(scenario())
+
+
+def certificates(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's and a client's context that trust one certificate, their own."""
+    key, certificate = str(directory / "key.pem"), str(directory / "certificate.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=test"]
+    subprocess.run(command, check=True, capture_output=True)
+    contexts = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in contexts:
+        context.check_hostname = False
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(certificate)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return contexts
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_with_certificates_only_their_owners_get_in(tmp_path: Path) -> None:
+    contexts = certificates(tmp_path)
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3, tls=contexts) as nodes:
+            await nodes.leader()
+            await asyncio.gather(*(node.propose([name.encode()], 5.0) for name, node in nodes.nodes.items()))
+            assert len(await nodes.same_state()) == 3
+            host, port = nodes.addresses["n1"].split(":")
+            nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            nobody.check_hostname = False
+            nobody.verify_mode = ssl.CERT_NONE
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=nobody)
+            with contextlib.suppress(ssl.SSLError, ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 5.0) == b""
+            writer.transport.abort()
 
     asyncio.run(scenario())

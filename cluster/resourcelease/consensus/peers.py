@@ -92,6 +92,9 @@ class Peers:
         for connection in list(self._connections.values()):
             connection.writer.transport.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # An aborted transport lets go of its socket in a later pass of the loop.
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     def want(self, members: Mapping[str, str], learners: Mapping[str, str]) -> None:
         """The nodes to be connected with, by id."""
