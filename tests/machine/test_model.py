@@ -57,6 +57,8 @@ SMALL_LIMITS = {
     "MAX_OPEN_BUNDLES": 2,
     "MAX_EFFECTS": 2,
     "MAX_GATES": 2,
+    "THIN_BATCH_PART": 2,
+    "THIN_BATCHES": 1,
 }
 
 callers = strategies.callers

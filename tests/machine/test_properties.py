@@ -61,6 +61,8 @@ SMALL_LIMITS = {
     "RESTORED_PAGES_KEPT": 2,
     "MAX_EFFECTS": 2,
     "MAX_GATES": 2,
+    "THIN_BATCH_PART": 2,
+    "THIN_BATCHES": 1,
 }
 
 SPACES = (*("main",) * 6, *("side",) * 3, "more", "many")

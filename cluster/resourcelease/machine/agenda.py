@@ -9,7 +9,18 @@ __all__ = ["Delay", "Delays", "Hold", "Leases"]
 class Hold:
     """Leases that were granted, or extended, together: one owner, one deadline."""
 
-    __slots__ = ("deadline_ms", "due_ms", "fences", "live", "namespace", "peer", "principal", "sequence_ids")
+    __slots__ = (
+        "_fences_by_id",
+        "_lead",
+        "deadline_ms",
+        "due_ms",
+        "fences",
+        "live",
+        "namespace",
+        "peer",
+        "principal",
+        "sequence_ids",
+    )
 
     def __init__(
         self, namespace: str, peer: str, principal: str, deadline_ms: int, sequence_ids: list[int], fences: list[int]
@@ -24,6 +35,26 @@ class Hold:
         self.live = len(sequence_ids)
         # Where the agenda keeps it: the deadline, or later if the owner's heartbeat covers it.
         self.due_ms = deadline_ms
+        # Consecutive fences of consecutive ids are told by the distance between the two.
+        self._lead = fences[0] - sequence_ids[0]
+        self._fences_by_id: dict[int, int] | None = None
+        if not (_is_run(sequence_ids) and _is_run(fences)):
+            self._fences_by_id = dict(zip(sequence_ids, fences, strict=True))
+
+    @property
+    def is_run(self) -> bool:
+        """Whether ids and fences are consecutive."""
+        return self._fences_by_id is None
+
+    def fence_of(self, sequence_id: int) -> int:
+        """The fence of one of its leases."""
+        by_id = self._fences_by_id
+        return sequence_id + self._lead if by_id is None else by_id[sequence_id]
+
+
+def _is_run(numbers: list[int]) -> bool:
+    first, last = numbers[0], numbers[-1]
+    return last - first == len(numbers) - 1 and numbers == list(range(first, last + 1))
 
 
 class Leases:

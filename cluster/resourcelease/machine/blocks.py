@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from resourcelease.model import limits
 
-__all__ = ["Blocks", "Gone", "Settled"]
+__all__ = ["Bits", "Blocks", "Gone", "Settled"]
 
 V = TypeVar("V")
 
@@ -55,15 +55,11 @@ class Blocks(Generic[V]):
         block.kept += block.values[sequence_id & _MASK] is None
         block.values[sequence_id & _MASK] = value
 
-    def __iter__(self) -> Iterator[int]:
-        return self.above(0)
-
-    def above(self, first_id: int) -> Iterator[int]:
-        """The ids from ``first_id`` on that have a value, lowest first."""
+    def entries(self, first_id: int = 0) -> Iterator[tuple[int, V]]:
+        """The ids from ``first_id`` on that have a value, lowest first, with it."""
         for number in sorted(number for number in self._blocks if number >= first_id >> SHIFT):
-            values = self._blocks[number].values
-            ids = enumerate(values, number << SHIFT)
-            yield from (i for i, value in ids if value is not None and i >= first_id)
+            ids = enumerate(self._blocks[number].values, number << SHIFT)
+            yield from ((i, value) for i, value in ids if value is not None and i >= first_id)
 
     def get(self, sequence_id: int) -> V | None:
         """The value, if there is one."""
@@ -74,6 +70,18 @@ class Blocks(Generic[V]):
         """The values of ids that all have one."""
         return self._at(self._pieces(sequence_ids))
 
+    def holds_all(self, first_id: int, count: int, value: V) -> bool:
+        """Whether so many consecutive ids all have this value."""
+        end_id = first_id + count
+        while first_id < end_id:
+            block = self._blocks.get(first_id >> SHIFT)
+            start = first_id & _MASK
+            stop = min(SIZE, start + end_id - first_id)
+            if block is None or block.values[start:stop].count(value) != stop - start:
+                return False
+            first_id += stop - start
+        return True
+
     def put_run(self, first_id: int, values: Sequence[V]) -> None:
         """Values for consecutive ids that have none yet."""
         done = 0
@@ -82,6 +90,8 @@ class Blocks(Generic[V]):
             start = sequence_id & _MASK
             part = values[done : done + SIZE - start]
             block = self._block(sequence_id >> SHIFT)
+            if block.values[start : start + len(part)].count(None) != len(part):
+                raise ValueError(f"some of the ids from {sequence_id} on have values already")
             block.values[start : start + len(part)] = part
             block.kept += len(part)
             done += len(part)
@@ -128,6 +138,32 @@ class Blocks(Generic[V]):
             first += stop - start
 
 
+class Bits:
+    """Which ids: one bit an id."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self) -> None:
+        self._words: dict[int, int] = {}
+
+    def __contains__(self, sequence_id: int) -> bool:
+        return bool(self._words.get(sequence_id >> SHIFT, 0) >> (sequence_id & _MASK) & 1)
+
+    def add(self, sequence_id: int) -> None:
+        """Notes an id."""
+        number = sequence_id >> SHIFT
+        self._words[number] = self._words.get(number, 0) | 1 << (sequence_id & _MASK)
+
+    def discard(self, sequence_id: int) -> None:
+        """Forgets an id."""
+        number = sequence_id >> SHIFT
+        left = self._words.get(number, 0) & ~(1 << (sequence_id & _MASK))
+        if left:
+            self._words[number] = left
+        else:
+            self._words.pop(number, None)
+
+
 class Gone(NamedTuple):
     """How a settled item left, if not by completion: drained or discarded, and its last fence (0: none)."""
 
@@ -167,12 +203,16 @@ class Settled:
     def add(self, sequence_ids: Sequence[int], hows: Sequence[int | Gone], clock_ms: int) -> None:
         """Remembers how items ended, now."""
         size = limits.SETTLED_BLOCK
-        number = sequence_ids[0] // size
-        if min(sequence_ids) // size == number == max(sequence_ids) // size:
-            self._open(number, clock_ms).kept.update(zip(sequence_ids, hows, strict=True))
-        else:
-            for sequence_id, how in zip(sequence_ids, hows, strict=True):
-                self._open(sequence_id // size, clock_ms).kept[sequence_id] = how
+        place = 0
+        while place < len(sequence_ids):
+            number = sequence_ids[place] // size
+            # As many as a run of ids would have in this block, if that is what these are; else one by one.
+            stop = min(len(sequence_ids), place + size - sequence_ids[place] % size)
+            part = sequence_ids[place:stop]
+            if min(part) // size != number or max(part) // size != number:
+                part = part[:1]
+            self._open(number, clock_ms).kept.update(zip(part, hows[place : place + len(part)], strict=True))
+            place += len(part)
 
     def discard(self, sequence_id: int) -> None:
         """Forgets one item: it is back."""

@@ -51,11 +51,9 @@ def wrong_call(call: Call) -> Refusal | None:
     """What is wrong with the part that all ops share."""
     if not is_name(call.namespace):
         return invalid(f"a namespace is a name of 1 to {MAX_NAME} characters", "namespace")
-    for field in ("peer", "principal", "operation_id"):
-        value = getattr(call, field)
+    for field, value in (("peer_id", call.peer), ("principal", call.principal), ("operation_id", call.operation_id)):
         if type(value) is not str or len(value) > MAX_NAME or value.isspace():
-            message = f"a name of at most {MAX_NAME} characters, not blank"
-            return invalid(message, "peer_id" if field == "peer" else field)
+            return invalid(f"a name of at most {MAX_NAME} characters, not blank", field)
     if not is_count(call.take, 1 << 32):
         return invalid("take is a small whole number", "take")
     if call.metadata is not None and not is_text_map(call.metadata):

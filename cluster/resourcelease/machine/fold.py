@@ -11,6 +11,7 @@ from resourcelease.machine.agenda import Hold
 from resourcelease.machine.blocks import Gone
 from resourcelease.machine.effects import oldest_finished
 from resourcelease.machine.handles import EXPIRED, FAILED, GIVEN_BACK
+from resourcelease.machine.items import Batch
 from resourcelease.machine.moves import (
     end_leases,
     hear,
@@ -23,7 +24,6 @@ from resourcelease.machine.moves import (
     settle,
     spread,
     touch,
-    touch_items,
     turn_page,
     uniform,
 )
@@ -33,7 +33,7 @@ from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.eventdata import EventType
 from resourcelease.model.events import Record
-from resourcelease.model.items import Failure, ItemColumns, item_rows
+from resourcelease.model.items import Failure, ItemColumns
 from resourcelease.model.options import QueueOptions
 
 __all__ = ["fold_record"]
@@ -70,22 +70,25 @@ def _enqueue(state: State, ns: Namespace, record: Record) -> None:
     ids = range(data.first_id, data.first_id + record.count)
     if data.first_id != ns.next_id or columns.size != record.count:
         raise CorruptLog(f"event {record.sequence}: ids from {data.first_id}, expected {ns.next_id}")
-    rows = item_rows(columns, record.wall_ms, record.sequence - data.first_id)
-    ns.items.put_run(data.first_id, rows)
+    if not columns.even():
+        raise CorruptLog(f"event {record.sequence}: columns of different lengths")
+    batch = Batch(data.first_id, columns, data.columns, record.wall_ms, record.sequence - data.first_id)
+    ns.items.add(batch)
     ns.next_id += record.count
     ns.enqueued += record.count
     if columns.request_id is not None:
         for sequence_id in ids:
-            if request_id := ns.items[sequence_id][REQUEST_ID]:
+            if request_id := batch.request_id(sequence_id):
                 ns.requests[request_id] = sequence_id
     priority: Any = uniform(columns.priority)
     if columns.not_before_ms == 0 and type(priority) is int:
         ns.ready.append_run(priority, data.first_id, record.count)
         return
-    delays: Any = columns.not_before_ms
+    delays, priorities = spread(columns.not_before_ms, record.count), spread(priority, record.count)
     for place, sequence_id in enumerate(ids):
-        delay_ms = delays[place] if type(delays) is list else delays
-        line_up(state, ns, sequence_id, record.clock_ms + delay_ms if delay_ms else 0, record.sequence + place)
+        delay_ms = delays[place]
+        due_ms = record.clock_ms + delay_ms if delay_ms else 0
+        line_up(state, ns, sequence_id, priorities[place], due_ms, record.sequence + place)
 
 
 def _lease_granted(state: State, ns: Namespace, record: Record) -> None:
@@ -100,7 +103,7 @@ def _lease_granted(state: State, ns: Namespace, record: Record) -> None:
         for sequence_id in ids:
             no_longer_awaited(state, ns, sequence_id)
     hear(state, record).present(ns.name).active += record.count
-    touch_items(ns, ids)
+    ns.items.touch(ids)
 
 
 def _heartbeat(state: State, ns: Namespace, record: Record) -> None:
@@ -118,7 +121,7 @@ def _heartbeat(state: State, ns: Namespace, record: Record) -> None:
         fences.append(fence)
     for (owner, principal, deadline_ms), (ids, fences) in owners.items():
         hold(state, Hold(ns.name, owner, principal, deadline_ms, ids, fences))
-    touch_items(ns, data.sequence_ids)
+    ns.items.touch(data.sequence_ids)
 
 
 def _completed(state: State, ns: Namespace, record: Record) -> None:
@@ -179,9 +182,11 @@ def _restored(state: State, ns: Namespace, record: Record) -> None:
             ns.ended_requests.discard(request_id)
         ns.settled.discard(sequence_id)
         delay_ms = page.delays_ms[place]
-        line_up(state, ns, sequence_id, record.clock_ms + delay_ms if delay_ms else 0, ticket)
+        line_up(
+            state, ns, sequence_id, page.rows[place][PRIORITY], record.clock_ms + delay_ms if delay_ms else 0, ticket
+        )
         ns.next_id = max(ns.next_id, sequence_id + 1)
-    touch_items(ns, data.sequence_ids)
+    ns.items.touch(data.sequence_ids)
     ns.restored += record.count
     state.fence = max(state.fence, page.fence)
     ns.restored_pages[page.key] = record.sequence
@@ -211,7 +216,7 @@ def _requeued(state: State, ns: Namespace, record: Record) -> None:
             history = ns.history[sequence_id]
             history.attempt = attempts[place]
             history.ticket = record.sequence + place
-            line_up(state, ns, sequence_id, dues[place], history.ticket)
+            line_up(state, ns, sequence_id, ns.items[sequence_id][PRIORITY], dues[place], history.ticket)
     for sequence_id in ids:
         history = ns.history[sequence_id]
         peer = state.peers.get(history.last.peer) if history.last else None
@@ -219,14 +224,14 @@ def _requeued(state: State, ns: Namespace, record: Record) -> None:
             history.awaited_from = peer.name
             peer.reassignments += 1
             state.touched_peers[peer.joined_order] = None
-    touch_items(ns, ids)
+    ns.items.touch(ids)
 
 
 def _dead_lettered(state: State, ns: Namespace, record: Record) -> None:
     data: Any = record.data
     for place, sequence_id in enumerate(data.sequence_ids):
         ns.dead[sequence_id] = (record.sequence + place, data.cause)
-    touch_items(ns, data.sequence_ids)
+    ns.items.touch(data.sequence_ids)
 
 
 def _backpressure(state: State, ns: Namespace, record: Record) -> None:
@@ -270,9 +275,9 @@ def _redriven(state: State, ns: Namespace, record: Record) -> None:
         history.attempt = history.budget_from = attempts[place]
         history.redrives += 1
         history.ticket = record.sequence + place
-        line_up(state, ns, sequence_id, data.due_ms, history.ticket)
+        line_up(state, ns, sequence_id, ns.items[sequence_id][PRIORITY], data.due_ms, history.ticket)
     ns.redriven += record.count
-    touch_items(ns, data.sequence_ids)
+    ns.items.touch(data.sequence_ids)
 
 
 def _effect(state: State, ns: Namespace, record: Record) -> None:
@@ -301,7 +306,7 @@ def _released(state: State, ns: Namespace, record: Record) -> None:
         state.delays.remove(ticket)
         ns.historied(sequence_id).ticket = record.sequence + place
         ns.ready.append(ns.items[sequence_id][PRIORITY], sequence_id)
-    touch_items(ns, data.sequence_ids)
+    ns.items.touch(data.sequence_ids)
 
 
 def _rejected(state: State, ns: Namespace, record: Record) -> None:

@@ -52,6 +52,9 @@ def handles_of(op: AckOp) -> Handles | Refusal:
 def judge(state: State, ns: Namespace, op: AckOp, handles: Handles) -> Verdicts:
     """Sorts handles into live and refused; a handle that was accepted before is neither."""
     ids, attempts, fences = handles
+    hold = ns.leases.run_of(ids, fences)
+    if hold is not None and _these_attempts(ns, ids, attempts) and hold.principal in ("", op.call.principal):
+        return Verdicts(handles, None, {})
     held = list(map(ns.leases.get, ids))
     if _all_live(ns, op, handles, held):
         return Verdicts(handles, None, {})
@@ -85,14 +88,18 @@ def _all_live(ns: Namespace, op: AckOp, handles: Handles, held: list[Any]) -> bo
     held_fences, holds = zip(*held, strict=True)
     if list(held_fences) != fences or len(set(ids)) != len(ids):
         return False
-    if ns.history:
-        if attempts != [ns.attempt_of(i) for i in ids]:
-            return False
-    elif attempts.count(1) != len(attempts):
+    if not _these_attempts(ns, ids, attempts):
         return False
     principal = op.call.principal
     owners = holds[:1] if holds.count(holds[0]) == len(holds) else holds
     return all(not hold.principal or hold.principal == principal for hold in owners)
+
+
+def _these_attempts(ns: Namespace, ids: list[int], attempts: list[int]) -> bool:
+    """Whether the attempts are those that run; the first, for items without a history."""
+    if ns.history:
+        return attempts == [ns.attempt_of(i) for i in ids]
+    return attempts.count(1) == len(attempts)
 
 
 def _lost(state: State, ns: Namespace, op: AckOp, sequence_id: int, attempt: int, fence: int) -> Refusal | None:

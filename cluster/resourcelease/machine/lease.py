@@ -40,7 +40,7 @@ def lease(state: State, op: Lease) -> Decision:
         return Decision(known, [])
     records += known[0]
     ids = ns.ready.first(op.limit)
-    if op.max_bytes:
+    if ids and op.max_bytes:
         ids = ns.within(ids, op.max_bytes)
     if not ids:
         return Decision(NOTHING, records + seen_idle(state, ns, call))

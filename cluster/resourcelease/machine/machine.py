@@ -65,6 +65,8 @@ class Applied(NamedTuple):
     results: list[Result]
     records: list[Record]
     refused: Refusal | None = None
+    # The digest over all events up to here.
+    chain: bytes = b""
 
 
 class Machine:
@@ -129,7 +131,7 @@ class Machine:
         results = [self._run(op) for op in ops]
         if records:
             state.chain = _chained(state.chain, records)
-        return Applied(results, records)
+        return Applied(results, records, None, state.chain)
 
     def next_due_ms(self) -> int | None:
         """The reading of the lease clock at which something may fall due."""
@@ -194,6 +196,21 @@ class Machine:
     def peers(self) -> list[views.PeerView]:
         """All known peers, longest unheard first."""
         return [views.peer(peer) for peer in self._state.peers.values()]
+
+    def peer(self, name: str) -> views.PeerView | None:
+        """One peer, if it is known."""
+        peer = self._state.peers.get(name)
+        return None if peer is None else views.peer(peer)
+
+    def leases_of(self, namespace: str, peer: str) -> list[tuple[int, int, int]]:
+        """The leases that a peer holds in a namespace: sequence id, attempt and fence of each."""
+        ns = self._state.namespaces.get(namespace)
+        return [] if ns is None else views.held(ns, peer)
+
+    def request(self, namespace: str, request_id: str) -> int | None:
+        """The id of the item here that came with a request id."""
+        ns = self._state.namespaces.get(namespace)
+        return None if ns is None else ns.requests.get(request_id)
 
     def explain(self, namespace: str, sequence_id: int) -> Explanation:
         """Why an item is where it is, and what it waits for."""

@@ -1,12 +1,11 @@
 """The moves that events are made of: into line, under a lease, out of a lease, out of the house."""
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any
 
 from resourcelease.machine.agenda import Delay, Hold
 from resourcelease.machine.blocks import Gone
-from resourcelease.machine.state import PRIORITY, REQUEST_ID, Bundle, Namespace, Peer, State
+from resourcelease.machine.state import Bundle, Namespace, Peer, State
 from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.eventdata import DrainData
@@ -25,53 +24,52 @@ __all__ = [
     "settle",
     "spread",
     "touch",
-    "touch_items",
     "turn_page",
     "uniform",
 ]
 
 
-def line_up(state: State, ns: Namespace, sequence_id: int, due_ms: int, ticket: int) -> None:
+def line_up(state: State, ns: Namespace, sequence_id: int, priority: int, due_ms: int, ticket: int) -> None:
     """Puts an item at the tail of its lane, or among the delayed if it has a time to wait for."""
     if due_ms:
         ns.delayed[sequence_id] = (due_ms, ticket)
         state.delays.add(Delay(due_ms, ticket, sequence_id, ns.name))
     else:
-        ns.ready.append(ns.items[sequence_id][PRIORITY], sequence_id)
+        ns.ready.append(priority, sequence_id)
 
 
 def hold(state: State, held: Hold) -> None:
     """Puts items under a hold."""
     ns = state.namespaces[held.namespace]
-    ns.leases.update(zip(held.sequence_ids, zip(held.fences, repeat(held)), strict=False))
+    ns.leases.add(held)
     state.agenda.add(held, held.deadline_ms)
 
 
 def pop_lease(state: State, ns: Namespace, record: Record, sequence_id: int, fence: int) -> Hold:
     """Takes an item from under its hold, without touching the owner's counts."""
-    held = ns.leases.pop(sequence_id, None)
-    if held is None or held[0] != fence:
+    lease = ns.leases.get(sequence_id)
+    if lease is None or lease[0] != fence:
         raise CorruptLog(f"event {record.sequence}: item {sequence_id} is not leased under fence {fence}")
-    state.agenda.end(held[1], 1)
-    return held[1]
+    ns.leases.end([sequence_id])
+    state.agenda.end(lease[1], 1)
+    return lease[1]
 
 
 def end_leases(state: State, ns: Namespace, record: Record, sequence_ids: list[int], outcome: str = "") -> None:
     """Ends the leases of items; with an outcome, each item remembers it as its last."""
     try:
-        ended = list(map(ns.leases.pop, sequence_ids))
+        holds = ns.leases.end(sequence_ids)
     except KeyError as error:
         raise CorruptLog(f"event {record.sequence}: item {error} is not leased") from error
-    holds = [held for _, held in ended]
     if holds and holds.count(holds[0]) == len(holds):
         _end(state, holds[0], len(holds))
     else:
         for held in holds:
             _end(state, held, 1)
     if outcome:
-        for sequence_id, (fence, held) in zip(sequence_ids, ended, strict=True):
+        for sequence_id, held in zip(sequence_ids, holds, strict=True):
             history = ns.historied(sequence_id)
-            history.last = LastLease(history.attempt, fence, held.peer, outcome)
+            history.last = LastLease(history.attempt, held.fence_of(sequence_id), held.peer, outcome)
 
 
 def _end(state: State, held: Hold, count: int) -> None:
@@ -82,17 +80,17 @@ def _end(state: State, held: Hold, count: int) -> None:
 
 def remove(ns: Namespace, sequence_ids: list[int], clock_ms: int, *, drained: bool = False) -> None:
     """Lets go of items that are in no place any more; their request ids stay known for a while."""
-    rows = ns.items.pop_many(sequence_ids)
+    requests = ns.items.request_ids(sequence_ids) if ns.requests else []
+    ns.items.remove(sequence_ids)
     if ns.history:
         for sequence_id in sequence_ids:
             ns.history.pop(sequence_id, None)
-    if ns.requests:
+    if requests:
         ended_ms = clock_ms + ns.options.dedup_window_ms
-        for row, sequence_id in zip(rows, sequence_ids, strict=True):
-            if row[REQUEST_ID] and ns.requests.pop(row[REQUEST_ID], None):
-                ns.ended_requests.add(row[REQUEST_ID], -sequence_id if drained else sequence_id, ended_ms)
+        for request_id, sequence_id in zip(requests, sequence_ids, strict=True):
+            if request_id and ns.requests.pop(request_id, None):
+                ns.ended_requests.add(request_id, -sequence_id if drained else sequence_id, ended_ms)
         ns.ended_requests.purge(clock_ms, ns.options.dedup_limit)
-    touch_items(ns, sequence_ids)
 
 
 def settle(ns: Namespace, sequence_ids: list[int], how: Sequence[int | Gone], clock_ms: int) -> None:
@@ -146,12 +144,6 @@ def turn_page(ns: Namespace, record: Record) -> None:
     if len(ns.bundles) > limits.RESTORED_PAGES_KEPT:
         oldest, bundle = ns.bundles.popitem(last=False)
         touch(ns, "bundles", bundle.order, oldest)
-
-
-def touch_items(ns: Namespace, sequence_ids: Sequence[int]) -> None:
-    """Notes that rows of items changed. Those given out since the rows were last taken are looked at anyway."""
-    if min(sequence_ids) < ns.stored_below:
-        ns.touched_items.update(zip(sequence_ids, repeat(None)))
 
 
 def touch(ns: Namespace, kind: str, order: int, name: str) -> None:

@@ -44,7 +44,8 @@ def write_page(
     cluster_id: str, ns: Namespace, bundle_id: str, number: int, fence: int, ids: list[int], clock_ms: int
 ) -> bytes:
     """Packs items as they are now, with a digest over everything."""
-    columns = [list(column) for column in zip(*(ns.items[i][:_FIELDS] for i in ids), strict=True)]
+    rows = ns.items.many(ids) if ids else ()
+    columns = [list(column) for column in zip(*(row[:_FIELDS] for row in rows), strict=True)]
     columns = columns or [[] for _ in range(_FIELDS)]
     histories = [_history(ns.history.get(i)) for i in ids]
     delays = [max(0, ns.delayed[i][0] - clock_ms) if i in ns.delayed else 0 for i in ids]

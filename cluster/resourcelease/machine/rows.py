@@ -8,7 +8,9 @@ derived when rows are loaded.
 |---|---|
 | m | the position, the counters, the chain |
 | n, number | a namespace: options, totals |
-| i, number, id | an item with its history and its lease, delay or death |
+| g, number, first id | the items of one enqueue, as they came |
+| h, number, first id | which of them are left, where that is not all |
+| i, number, id | an item that is not simply pending in its batch: its history and its lease, delay or death |
 | s, number, block | settled items of one block of ids |
 | r, number, expiry | ended request ids that are forgotten together |
 | b / c / v / e, number, order | a bundle being drained / a page restored / a version / an effect |
@@ -24,10 +26,13 @@ from typing import Any, TypeAlias
 
 import msgpack
 
-from resourcelease.machine.agenda import Delay, Hold
+from resourcelease.machine.agenda import Hold
 from resourcelease.machine.checks import is_count
+from resourcelease.machine.items import Batch
+from resourcelease.machine.items import Row as ItemRow
+from resourcelease.machine.lines import Dead, Holds, Lines
 from resourcelease.machine.moves import hold
-from resourcelease.machine.state import PRIORITY, REQUEST_ID, Bundle, Effect, History, Namespace, Peer, State, Version
+from resourcelease.machine.state import Bundle, Effect, Namespace, Peer, State, Version
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.options import QueueOptions
 
@@ -54,9 +59,17 @@ def dump(state: State) -> Iterator[Row]:
     for letter, kind in ((b"b", "bundles"), (b"c", "restored_pages"), (b"e", "effects")):
         for ns in spaces:
             yield from sorted(_keyed_row(ns, kind, letter, name) for name in getattr(ns, kind))
+    batches = [(ns, list(ns.items.batches())) for ns in spaces]
+    for ns, present in batches:
+        for batch in present:
+            yield _NUMBERED_ORDER.pack(b"g", ns.number, batch.first_id), _batch(batch)
+    for ns, present in batches:
+        for batch in present:
+            if batch.left < batch.size:
+                yield _NUMBERED_ORDER.pack(b"h", ns.number, batch.first_id), _pack(ns.items.held(batch))
     for ns in spaces:
-        for sequence_id in ns.items:
-            yield _NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), _item(ns, sequence_id)
+        for sequence_id, row in _own_rows(ns, 0):
+            yield _NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), row
     yield b"m", _meta(state)
     for ns in spaces:
         yield _NUMBERED.pack(b"n", ns.number), _namespace(ns)
@@ -110,14 +123,7 @@ def take_changes(state: State) -> tuple[list[Row], list[bytes]]:
 
 
 def _take_namespace(ns: Namespace, note: Any) -> None:
-    for sequence_id in ns.touched_items:
-        if sequence_id < ns.stored_below:
-            key = _NUMBERED_ORDER.pack(b"i", ns.number, sequence_id)
-            note(key, _item(ns, sequence_id) if sequence_id in ns.items else None)
-    for sequence_id in ns.items.above(ns.stored_below):
-        note(_NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), _item(ns, sequence_id))
-    ns.touched_items.clear()
-    ns.stored_below = ns.next_id
+    _take_items(ns, note)
     for expires_ms in ns.ended_requests.take_touched():
         chunk = ns.ended_requests.chunk(expires_ms)
         note(_NUMBERED_ORDER.pack(b"r", ns.number, expires_ms), _pack(list(chunk.items())) if chunk else None)
@@ -129,6 +135,47 @@ def _take_namespace(ns: Namespace, note: Any) -> None:
         row = _keyed_row(ns, kind, _KEYED[kind], name) if name in getattr(ns, kind) else None
         note(key, row[1] if row and row[0] == key else None)
     ns.touched_keyed.clear()
+
+
+def _take_items(ns: Namespace, note: Any) -> None:
+    items = ns.items
+    for first_id, batch in items.touched_batches.items():
+        held = None
+        if isinstance(batch, Batch):
+            end_id = first_id + batch.size
+            if batch.left < batch.size:
+                held = _pack(items.held(batch))
+        else:
+            end_id = first_id + batch
+            note(_NUMBERED_ORDER.pack(b"g", ns.number, first_id), None)
+        note(_NUMBERED_ORDER.pack(b"h", ns.number, first_id), held)
+        for sequence_id in range(first_id, end_id):
+            if sequence_id not in items.touched:
+                _take_item(ns, sequence_id, note)
+    for batch in items.batches(items.stored_below):
+        batch.stored = True
+        note(_NUMBERED_ORDER.pack(b"g", ns.number, batch.first_id), _batch(batch))
+        if batch.left < batch.size:
+            note(_NUMBERED_ORDER.pack(b"h", ns.number, batch.first_id), _pack(items.held(batch)))
+    for sequence_id in items.touched:
+        _take_item(ns, sequence_id, note)
+    for sequence_id, row in _own_rows(ns, items.stored_below):
+        items.stored_rows.add(sequence_id)
+        note(_NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), row)
+    items.touched.clear()
+    items.touched_batches.clear()
+    items.stored_below = ns.next_id
+
+
+def _take_item(ns: Namespace, sequence_id: int, note: Any) -> None:
+    row = _own_row(ns, sequence_id)
+    if row is not None:
+        ns.items.stored_rows.add(sequence_id)
+    elif sequence_id in ns.items.stored_rows:
+        ns.items.stored_rows.discard(sequence_id)
+    else:
+        return
+    note(_NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), row)
 
 
 def load(rows: Iterable[Row]) -> State:
@@ -158,9 +205,10 @@ def load(rows: Iterable[Row]) -> State:
 
 
 def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[bytes, bytes, Any]]) -> None:
-    holds: dict[tuple[int, str, str, int], tuple[list[int], list[int]]] = {}
-    dead: list[tuple[int, int, int, str]] = []
+    holds: Holds = {}
+    dead: Dead = []
     keyed: list[tuple[int, bytes, int, Any]] = []
+    lines = {number: Lines(ns) for number, ns in numbered.items()}
     answers = sorted((_ORDER.unpack(key)[1], fields) for letter, key, fields in later if letter == b"a")
     for expires_ms, fields in answers:
         state.answers.load(expires_ms, fields)
@@ -169,18 +217,21 @@ def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[b
             _, number, order = _NUMBERED_ORDER.unpack(key)
             ns = numbered[number]
             if letter == b"i":
-                _load_item(state, ns, order, fields, holds, dead)
+                lines[number].add_item(state, order, fields, holds, dead)
+            elif letter == b"g":
+                lines[number].batches[order] = fields
+            elif letter == b"h":
+                lines[number].held[order] = fields
             elif letter == b"r":
                 ns.ended_requests.add_many([k for k, _ in fields], [v for _, v in fields], order)
             elif letter == b"s":
                 ns.settled.load(order, fields)
             else:
                 keyed.append((number, letter, order, fields))
-    for ns in numbered.values():
-        _line_up_all(ns)
+    for number, ns in numbered.items():
+        lines[number].form()
         ns.delayed = dict(sorted(ns.delayed.items(), key=_ticket))
-        ns.stored_below = ns.next_id
-        ns.touched_items.clear()
+        ns.items.stored_below = ns.next_id
         ns.ended_requests.take_touched()
         ns.settled.take_touched()
     for (number, peer, principal, deadline_ms), (ids, fences) in sorted(holds.items()):
@@ -191,14 +242,6 @@ def _load_rest(state: State, numbered: dict[int, Namespace], later: list[tuple[b
     for number, letter, order, fields in sorted(keyed, key=lambda row: row[:3]):
         _load_keyed(numbered[number], letter, order, fields)
     state.answers.take_touched()
-
-
-def _line_up_all(ns: Namespace) -> None:
-    """The lanes, from the items that are in no other place, by ticket."""
-    for priority, ids in ns.unlined.items():
-        for _, sequence_id in sorted(ids):
-            ns.ready.append(priority, sequence_id)
-    ns.unlined.clear()
 
 
 def _meta(state: State) -> bytes:
@@ -242,7 +285,27 @@ def _load_namespace(fields: Any) -> Namespace:
     return ns
 
 
-def _item(ns: Namespace, sequence_id: int) -> bytes:
+def _batch(batch: Batch) -> bytes:
+    packed: bytes = _pack((batch.packed, batch.wall_ms, batch.lead))
+    return packed
+
+
+def _own_rows(ns: Namespace, first_id: int) -> Iterator[tuple[int, bytes]]:
+    """Ids from one on whose items have rows of their own, with the rows."""
+    for sequence_id, value in ns.items.entries(first_id):
+        if type(value) is not Batch or sequence_id in ns.leases or sequence_id in ns.delayed:
+            yield sequence_id, _item(ns, sequence_id, value)
+
+
+def _own_row(ns: Namespace, sequence_id: int) -> bytes | None:
+    """An item's own row; None if it has none."""
+    value = ns.items.entry(sequence_id)
+    if value is None or (type(value) is Batch and sequence_id not in ns.leases and sequence_id not in ns.delayed):
+        return None
+    return _item(ns, sequence_id, value)
+
+
+def _item(ns: Namespace, sequence_id: int, value: Batch | ItemRow) -> bytes:
     history = ns.history.get(sequence_id)
     lease = ns.leases.get(sequence_id)
     place: tuple[Any, ...]
@@ -255,38 +318,8 @@ def _item(ns: Namespace, sequence_id: int) -> bytes:
         place = ("dead", *ns.dead[sequence_id])
     else:
         place = ("pending",)
-    packed: bytes = _pack((ns.items[sequence_id], history and history.packed(), place))
+    packed: bytes = _pack((None if type(value) is Batch else value, history and history.packed(), place))
     return packed
-
-
-def _load_item(
-    state: State,
-    ns: Namespace,
-    sequence_id: int,
-    fields: Any,
-    holds: dict[tuple[int, str, str, int], tuple[list[int], list[int]]],
-    dead: list[tuple[int, int, int, str]],
-) -> None:
-    row, history, (place, *where) = fields
-    ns.items[sequence_id] = tuple(row)
-    if history is not None:
-        ns.history[sequence_id] = History.unpacked(history)
-    if row[REQUEST_ID]:
-        ns.requests[row[REQUEST_ID]] = sequence_id
-    if place == "active":
-        fence, peer, principal, deadline_ms = where
-        ids, fences = holds.setdefault((ns.number, peer, principal, deadline_ms), ([], []))
-        ids.append(sequence_id)
-        fences.append(fence)
-    elif place == "delayed":
-        due_ms, ticket = where
-        ns.delayed[sequence_id] = (due_ms, ticket)
-        state.delays.add(Delay(due_ms, ticket, sequence_id, ns.name))
-    elif place == "dead":
-        order, cause = where
-        dead.append((ns.number, order, sequence_id, cause))
-    else:
-        ns.unlined.setdefault(row[PRIORITY], []).append((ns.ticket_of(sequence_id), sequence_id))
 
 
 def _peer(peer: Peer) -> bytes:

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from resourcelease.machine.agenda import Delays, Hold, Leases
 from resourcelease.machine.answers import Answers
-from resourcelease.machine.blocks import Blocks, Gone, Settled
+from resourcelease.machine.blocks import Gone, Settled
+from resourcelease.machine.items import BARE_WEIGHT, Items
+from resourcelease.machine.leases import LeaseTable
 from resourcelease.machine.ready import ReadyQueue
 from resourcelease.machine.window import Window
 from resourcelease.model.items import Failure, LastLease
@@ -15,16 +17,12 @@ __all__ = ["Bundle", "Effect", "Gone", "History", "Namespace", "Peer", "Presence
 
 # An item is a plain tuple in the order of ``model.items.Item``; these are the places the machine looks at.
 RESOURCE_TYPE, RESOURCE_ID, PARTITION_KEY, PAYLOAD_ENCODING, ATTRIBUTES = range(5)
-BODY, REQUEST_ID, PRIORITY, LEAD = 5, 6, 7, 9
-
-
-# What an item weighs beyond its texts and its body, about.
-_BARE_WEIGHT = 64
+BODY, REQUEST_ID, PRIORITY = 5, 6, 7
 
 
 def weight(item: tuple[Any, ...], error: Failure | None) -> int:
     """The bytes of an item on the wire, about: what bounds grants and pages."""
-    total = _BARE_WEIGHT + len(item[BODY] or b"")
+    total = BARE_WEIGHT + len(item[BODY] or b"")
     for place in (RESOURCE_TYPE, RESOURCE_ID, PARTITION_KEY, PAYLOAD_ENCODING, REQUEST_ID):
         if item[place]:
             total += _utf8(item[place])
@@ -172,10 +170,7 @@ class Namespace:
         "restored",
         "restored_pages",
         "settled",
-        "stored_below",
-        "touched_items",
         "touched_keyed",
-        "unlined",
         "versions",
     )
 
@@ -188,12 +183,12 @@ class Namespace:
         self.backpressure = False
         self.next_id = 1
 
-        self.items: Blocks[tuple[Any, ...]] = Blocks()
+        self.items = Items()
         self.history: dict[int, History] = {}
         # An item's id is in exactly one of these four.
         self.ready = ReadyQueue()
         self.delayed: dict[int, tuple[int, int]] = {}  # (due on the lease clock, ticket), by ticket
-        self.leases: dict[int, tuple[int, Hold]] = {}  # (fence, hold)
+        self.leases = LeaseTable()
         self.dead: OrderedDict[int, tuple[int, str]] = OrderedDict()  # (order of death, cause)
 
         # Ids by request id: of items that are here, and of those that ended, negative if by being drained.
@@ -207,13 +202,8 @@ class Namespace:
 
         self.enqueued = self.restored = self.completed = self.drained = self.discarded = self.redriven = 0
 
-        # What has changed since the rows were last taken: items by id, the rest by kind and order, with their names.
-        self.touched_items: dict[int, None] = {}
+        # What has changed since the rows were last taken, beside items: by kind and order, with their names.
         self.touched_keyed: dict[tuple[str, int], str] = {}
-        # Ids from here on were given out since: if such an item is gone again, no row of it was ever stored.
-        self.stored_below = 1
-        # While rows are loaded: pending items by priority, with their tickets.
-        self.unlined: dict[int, list[tuple[int, int]]] = {}
 
     @property
     def live(self) -> int:
@@ -228,14 +218,17 @@ class Namespace:
     def ticket_of(self, sequence_id: int) -> int:
         """Where a pending item stands in line."""
         history = self.history.get(sequence_id)
-        return (history.ticket if history else 0) or self.items[sequence_id][LEAD] + sequence_id
+        return (history.ticket if history else 0) or self.items.lead_of(sequence_id) + sequence_id
 
     def within(self, sequence_ids: list[int], max_bytes: int) -> list[int]:
         """As many of the ids, from the first on, as weigh no more than that together; one at least."""
+        most = self.items.weigh_at_most(sequence_ids)
+        if most is not None and most <= max_bytes:
+            return sequence_ids
         total = 0
-        for place, sequence_id in enumerate(sequence_ids):
+        for place, (sequence_id, row) in enumerate(zip(sequence_ids, self.items.many(sequence_ids), strict=True)):
             history = self.history.get(sequence_id)
-            total += weight(self.items[sequence_id], history.last_error if history else None)
+            total += weight(row, history.last_error if history else None)
             if total > max_bytes and place:
                 return sequence_ids[:place]
         return sequence_ids
@@ -245,6 +238,7 @@ class Namespace:
         history = self.history.get(sequence_id)
         if history is None:
             history = self.history[sequence_id] = History()
+            self.items.single_out(sequence_id)
         return history
 
 

@@ -7,7 +7,7 @@ from resourcelease.machine.state import Namespace, Peer, State
 from resourcelease.model.items import Failure, Item, LastLease
 from resourcelease.model.options import QueueOptions
 
-__all__ = ["ItemView", "PeerView", "QueueView", "ids", "item", "peer", "queue"]
+__all__ = ["ItemView", "PeerView", "QueueView", "held", "ids", "item", "peer", "queue"]
 
 
 class QueueView(NamedTuple):
@@ -103,7 +103,7 @@ def item(state: State, ns: Namespace, sequence_id: int) -> ItemView | None:
     if row is None:
         return None
     history = ns.history.get(sequence_id)
-    fence, hold = ns.leases.get(sequence_id, (0, None))
+    fence, hold = ns.leases.get(sequence_id) or (0, None)
     return ItemView(
         sequence_id=sequence_id,
         item=Item._make(row),
@@ -126,6 +126,11 @@ def peer(peer: Peer) -> PeerView:
     """A peer as it is now."""
     leases = {name: presence.active for name, presence in peer.at.items() if presence.active}
     return PeerView(peer.name, peer.heard_ms, peer.disconnected, peer.active, peer.reassignments, leases)
+
+
+def held(ns: Namespace, name: str) -> list[tuple[int, int, int]]:
+    """The leases of one peer: sequence id, attempt and fence."""
+    return [(i, ns.attempt_of(i), fence) for i, (fence, hold) in ns.leases.items() if hold.peer == name]
 
 
 def ids(state: State, namespace: str, place: str) -> Iterator[int]:

@@ -66,6 +66,10 @@ class ItemColumns(NamedTuple):
     # Delays counted from acceptance.
     not_before_ms: int | Sequence[int] = 0
 
+    def even(self) -> bool:
+        """Whether each column that is a list has a value an item."""
+        return all(type(column) is not list or len(column) == self.size for column in self[1:])
+
     def packed(self) -> bytes:
         """The columns as they travel, in ops and in events alike."""
         packed: bytes = msgpack.packb(self)
@@ -78,8 +82,11 @@ class ItemColumns(NamedTuple):
         return ItemColumns(*columns)
 
 
-def item_rows(columns: ItemColumns, wall_ms: int, lead: int) -> list[tuple[Any, ...]]:
-    """Checked columns as rows in the order of ``Item``."""
-    count = columns.size
-    spread = [column if type(column) is list else repeat(column, count) for column in columns[1:9]]
+def item_rows(
+    columns: ItemColumns, wall_ms: int, lead: int, start: int = 0, stop: int | None = None
+) -> list[tuple[Any, ...]]:
+    """Checked columns, or a part of them, as rows in the order of ``Item``."""
+    stop = columns.size if stop is None else stop
+    count = stop - start
+    spread = [column[start:stop] if type(column) is list else repeat(column, count) for column in columns[1:9]]
     return list(zip(*spread, repeat(wall_ms, count), repeat(lead, count), strict=True))

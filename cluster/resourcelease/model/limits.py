@@ -59,6 +59,11 @@ MAX_OPEN_BUNDLES = 16
 # No page brings an id or a fence as high as that: none that was drawn one by one is.
 MAX_LIFT = 1 << 48
 
+# Items of one enqueue are kept together. Such a batch is thin once no more than one in so many of them is left; of more
+# thin batches than so many, the one with the lowest ids is taken apart. Part of the state, so equal on all nodes.
+THIN_BATCH_PART = 8
+THIN_BATCHES = 16
+
 MAX_GATES = 10_000
 MAX_EFFECTS = 100_000
 MAX_EFFECT_RESULT = 64 * 1024
