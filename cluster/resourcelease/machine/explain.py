@@ -34,7 +34,10 @@ class Explanation(NamedTuple):
     # When the rule ends by itself, on the lease clock; 0 if it does not.
     until_ms: int = 0
     peer: str = ""
+    # Of the lease that it is under, or that completed it.
     fence: int = 0
+    # Of those ahead, the ones with a higher priority.
+    ahead_by_priority: int = 0
 
 
 def explain(state: State, namespace: str, sequence_id: int) -> Explanation:
@@ -66,7 +69,7 @@ def explain(state: State, namespace: str, sequence_id: int) -> Explanation:
         return Explanation(Rule.NO_PEER, words, ahead=ahead)
     if ahead:
         words = f"{name} is pending with {ahead} ahead of it (priority {view.priority})"
-        return Explanation(Rule.ORDER, words, ahead=ahead)
+        return Explanation(Rule.ORDER, words, ahead=ahead, ahead_by_priority=ns.ready.above(view.priority))
     return Explanation(Rule.NEXT, f"{name} is next: the next lease in {namespace} takes it")
 
 
@@ -75,7 +78,8 @@ def _gone(state: State, ns: Namespace, sequence_id: int) -> Explanation:
     if how is not None:
         words = f"under fence {how}" if isinstance(how, int) else ""
         verb = "completed" if isinstance(how, int) else how.how
-        return Explanation(Rule.SETTLED, f"item {sequence_id} was {verb} {words}".rstrip())
+        fence = how if isinstance(how, int) else 0
+        return Explanation(Rule.SETTLED, f"item {sequence_id} was {verb} {words}".rstrip(), fence=fence)
     if 1 <= sequence_id < ns.next_id:
         return Explanation(Rule.SETTLED, f"item {sequence_id} is gone: it was completed, drained or discarded")
     return Explanation(Rule.UNKNOWN_ITEM, f"item {sequence_id} was never enqueued in {ns.name}")

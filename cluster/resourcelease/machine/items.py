@@ -56,7 +56,9 @@ class Batch:
         # Whether a row of it was stored.
         self.stored = False
         # No less than what all items together weigh.
-        self.weight_max = len(packed) + self.size * (BARE_WEIGHT + _shared_weight_max(columns))
+        self.weight_max = len(packed) + self.size * BARE_WEIGHT
+        if self.size > 1:
+            self.weight_max += self.size * _shared_weight_max(columns)
 
     def request_id(self, sequence_id: int) -> str | None:
         """The request id an item came with."""
@@ -171,6 +173,7 @@ class Items:
     def load(self, batch: Batch, runs: Sequence[int]) -> None:
         """What is left of a batch, from its stored rows."""
         batch.stored = True
+        batch.columns = None
         batch.left = 0
         for first, end in zip(runs[::2], runs[1::2], strict=True):
             if not batch.first_id <= first < end <= batch.first_id + batch.size:

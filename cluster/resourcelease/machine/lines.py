@@ -61,18 +61,18 @@ class Lines:
 
     def form(self) -> None:
         """Makes the lanes, once all rows are here."""
+        items = self._ns.items
         for first_id in sorted(self.batches):
             packed, wall_ms, lead = self.batches[first_id]
             columns = ItemColumns.unpacked(packed)
             if not columns.even():
                 raise CorruptLog(f"the batch of item {first_id} has columns of different lengths")
             batch = Batch(first_id, columns, packed, wall_ms, lead)
-            batch.columns = None
-            runs = self.held.pop(first_id, None) or [first_id, first_id + batch.size]
-            self._ns.items.load(batch, runs)
+            runs = self.held.pop(first_id, None) or (first_id, first_id + batch.size)
+            items.load(batch, runs)
             for run_first, run_end in zip(runs[::2], runs[1::2], strict=True):
                 self._queue(batch, columns, run_first, run_end)
-        if self.held or not all(sequence_id in self._ns.items for sequence_id in self._apart):
+        if self.held or not all(sequence_id in items for sequence_id in self._apart):
             raise CorruptLog("rows speak of items that are in no batch")
         for priority, pending in self._pending.items():
             for _, sequence_id, count in sorted(pending):

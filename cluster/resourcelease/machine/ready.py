@@ -89,11 +89,14 @@ class ReadyQueue:
 
     def ahead_of(self, priority: int, sequence_id: int) -> int:
         """How many items go before one that is in the queue."""
-        ahead = 0
-        for above in range(priority + 1, PRIORITIES):
-            ahead += sum(end - first for first, end in self._lanes[above])
+        ahead = self.above(priority)
         for first, end in self._lanes[priority]:
             if first <= sequence_id < end:
                 return ahead + sequence_id - first
             ahead += end - first
         raise KeyError(sequence_id)
+
+    def above(self, priority: int) -> int:
+        """How many items have a higher priority."""
+        lanes = self._lanes[priority + 1 : PRIORITIES]
+        return sum(end - first for lane in lanes for first, end in lane)

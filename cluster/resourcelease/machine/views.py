@@ -49,6 +49,8 @@ class ItemView(NamedTuple):
     last: LastLease | None
     last_error: Failure | None
     redrives: int
+    # Of the budget, which begins anew with a redrive; the attempt that runs is not spent yet.
+    attempts_used: int = 0
 
 
 class PeerView(NamedTuple):
@@ -119,6 +121,7 @@ def item(state: State, ns: Namespace, sequence_id: int) -> ItemView | None:
         last=history.last if history else None,
         last_error=history.last_error if history else None,
         redrives=history.redrives if history else 0,
+        attempts_used=(history.attempt - history.budget_from if history else 0) + (sequence_id in ns.dead),
     )
 
 

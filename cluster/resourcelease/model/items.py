@@ -68,7 +68,11 @@ class ItemColumns(NamedTuple):
 
     def even(self) -> bool:
         """Whether each column that is a list has a value an item."""
-        return all(type(column) is not list or len(column) == self.size for column in self[1:])
+        size, *columns = self
+        for column in columns:  # noqa: SIM110 a generator would cost more than the loop
+            if type(column) is list and len(column) != size:
+                return False
+        return True
 
     def packed(self) -> bytes:
         """The columns as they travel, in ops and in events alike."""
