@@ -240,8 +240,8 @@ def spoilt_entries(draw: st.DrawFn) -> tuple[Cluster, int, bytes]:
 def rows(machine: Machine) -> dict[bytes, bytes]:
     """The state but for the position."""
     stored = dict(machine.dump_rows())
-    _, name, _, _, _, _, sequence, fence, chain = msgpack.unpackb(stored.pop(b"m"))
-    return stored | {b"m": packed([name, sequence, fence, chain])}
+    _, name, _, _, _, _, sequence, fence, chain, segment = msgpack.unpackb(stored.pop(b"m"))
+    return stored | {b"m": packed([name, sequence, fence, chain, segment])}
 
 
 def entry_of(*ops: Op) -> bytes:

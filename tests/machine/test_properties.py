@@ -63,6 +63,8 @@ SMALL_LIMITS = {
     "MAX_GATES": 2,
     "THIN_BATCH_PART": 2,
     "THIN_BATCHES": 1,
+    "SEGMENT_BYTES": 900,
+    "SEGMENT_AGE_MS": 700,
 }
 
 SPACES = (*("main",) * 6, *("side",) * 3, "more", "many")
@@ -334,7 +336,7 @@ class Tape:
 def rows(machine: Machine) -> dict[bytes, bytes]:
     """The state but for the position in the log."""
     stored = dict(machine.dump_rows())
-    _, cluster, _, _, _, _, sequence, fence, _ = msgpack.unpackb(stored.pop(b"m"))
+    _, cluster, _, _, _, _, sequence, fence, *_ = msgpack.unpackb(stored.pop(b"m"))
     return stored | {b"m": msgpack.packb((cluster, sequence, fence))}
 
 
@@ -418,6 +420,7 @@ def test_a_loaded_machine_goes_on_as_the_one_that_was_dumped(
         loaded = Machine.load_rows(stored)
         assert loaded.digest() == writer.machine.digest()
         assert loaded.chain() == writer.machine.chain()
+        assert loaded.segment() == writer.machine.segment()
         same(loaded, writer.machine)
         _goes_on_alike(writer, loaded, further)
 
@@ -431,6 +434,7 @@ def test_folding_the_events_makes_the_machine(steps: list[Step], further: list[S
         tape.play(list(cut(writer.write(steps), 0)))
         folded = fold(CLUSTER, [Record.decode(record.encoded) for record in tape.records])
         assert folded.chain() == tape.machine.chain()
+        assert folded.segment() == tape.machine.segment()
         same(folded, tape.machine)
         # What one entry each made of it is the same events under other indices; their fold goes on as well.
         records = Tape(Machine(CLUSTER)).play([entry(*one) for one in _singles(Writer().write(steps))]).records
@@ -587,3 +591,22 @@ def test_a_history_meets_everything() -> None:
     assert len(types) == 18, sorted(types)
     unmet = {"NO_LEADER", "OUTCOME_UNKNOWN", "UNAUTHENTICATED"}
     assert sorted(reasons) == sorted({reason.name for reason in Reason} - unmet)
+
+
+@histories()
+@given(step_lists, st.integers(0, 1 << 16))
+def test_segments_end_where_the_log_says(steps: list[Step], seed: int) -> None:
+    with small_limits():
+        live = Machine(CLUSTER)
+        first, size, ends = 1, 0, []
+        for data in cut(Writer().write(steps), seed):
+            applied = live.apply(live.applied_index + 1, 1, data)
+            size += sum(len(record.encoded) for record in applied.records)
+            assert not applied.sealed or applied.records, "a segment ends with an event"
+            assert applied.sealed or size < limits.SEGMENT_BYTES
+            if applied.sealed:
+                ends.append(live.sequence_number)
+                first, size = live.sequence_number + 1, 0
+            assert live.segment()[:2] == (first, size)
+            live = Machine.load_rows(live.dump_rows())
+        assert ends == sorted(set(ends))

@@ -15,7 +15,7 @@ from resourcelease.machine.enqueue import enqueue, replay_enqueue
 from resourcelease.machine.explain import Explanation, explain
 from resourcelease.machine.fold import fold_record
 from resourcelease.machine.lease import lease, replay_lease
-from resourcelease.machine.state import Namespace, State
+from resourcelease.machine.state import Namespace, Segment, State
 from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog, Reason, Refusal
 from resourcelease.model.eventdata import EventType, RejectionData
@@ -67,6 +67,8 @@ class Applied(NamedTuple):
     refused: Refusal | None = None
     # The digest over all events up to here.
     chain: bytes = b""
+    # Whether the open segment of the log ends with these events.
+    sealed: bool = False
 
 
 class Machine:
@@ -129,9 +131,8 @@ class Machine:
         self._records = records
         self._let_time_pass()
         results = [self._run(op) for op in ops]
-        if records:
-            state.chain = _chained(state.chain, records)
-        return Applied(results, records, None, state.chain)
+        sealed = _write_down(state, records) if records else False
+        return Applied(results, records, None, state.chain, sealed)
 
     def next_due_ms(self) -> int | None:
         """The reading of the lease clock at which something may fall due."""
@@ -143,6 +144,10 @@ class Machine:
     def chain(self) -> bytes:
         """The digest over all events so far: equal on two nodes at one index, or they differ."""
         return self._state.chain
+
+    def segment(self) -> Segment:
+        """The open segment of the log."""
+        return self._state.segment
 
     def digest(self) -> bytes:
         """The digest over the whole state, computed now."""
@@ -290,7 +295,7 @@ def fold(cluster_id: str, records: Iterable[Record]) -> Machine:
         if record.sequence != state.sequence + 1:
             raise CorruptLog(f"event {record.sequence} follows event {state.sequence}")
         if step and record.index != state.index:
-            state.chain = _chained(state.chain, step)
+            _write_down(state, step)
             step = []
         state.index, state.term = record.index, record.term
         state.clock_ms, state.wall_ms = record.clock_ms, record.wall_ms
@@ -303,14 +308,26 @@ def fold(cluster_id: str, records: Iterable[Record]) -> Machine:
             raise CorruptLog(f"event {record.sequence}: the queue is {record.pending, record.active} deep, not {depth}")
         step.append(record)
     if step:
-        state.chain = _chained(state.chain, step)
+        _write_down(state, step)
     return machine
 
 
-def _chained(chain: bytes, records: list[Record]) -> bytes:
-    digest = sha256(chain)
-    digest.update(b"".join([record.encoded for record in records]))
-    return digest.digest()
+def _write_down(state: State, records: list[Record]) -> bool:
+    """Takes the events of an entry into the chain and the open segment; whether the segment ends with them."""
+    whole = b"".join([record.encoded for record in records])
+    digest = sha256(state.chain)
+    digest.update(whole)
+    state.chain = digest.digest()
+    first_sequence, size_bytes, clock_ms, chain = state.segment
+    if not size_bytes:
+        clock_ms = records[0].clock_ms
+    size_bytes += len(whole)
+    sealed = size_bytes >= limits.SEGMENT_BYTES or records[0].clock_ms - clock_ms >= limits.SEGMENT_AGE_MS
+    if sealed:
+        state.segment = Segment(state.sequence + 1, 0, 0, state.chain)
+    else:
+        state.segment = Segment(first_sequence, size_bytes, clock_ms, chain)
+    return sealed
 
 
 def _read(data: bytes) -> tuple[int, int, list[Any]] | None:

@@ -32,7 +32,7 @@ from resourcelease.machine.items import Batch
 from resourcelease.machine.items import Row as ItemRow
 from resourcelease.machine.lines import Dead, Holds, Lines
 from resourcelease.machine.moves import hold
-from resourcelease.machine.state import Bundle, Effect, Namespace, Peer, State, Version
+from resourcelease.machine.state import Bundle, Effect, Namespace, Peer, Segment, State, Version
 from resourcelease.model.errors import CorruptLog
 from resourcelease.model.options import QueueOptions
 
@@ -256,6 +256,7 @@ def _meta(state: State) -> bytes:
             state.sequence,
             state.fence,
             state.chain,
+            state.segment,
         )
     )
     return packed
@@ -265,7 +266,8 @@ def _load_meta(state: State, fields: Any) -> None:
     if not is_count(fields[0], VERSION, least=VERSION):
         raise CorruptLog(f"rows of another version than {VERSION}, which this release reads")
     _, state.cluster_id, state.index, state.term, state.clock_ms, state.wall_ms, *rest = fields
-    state.sequence, state.fence, state.chain = rest
+    state.sequence, state.fence, state.chain, segment = rest
+    state.segment = Segment._make(segment)
 
 
 def _namespace(ns: Namespace) -> bytes:

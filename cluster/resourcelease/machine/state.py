@@ -13,7 +13,7 @@ from resourcelease.machine.window import Window
 from resourcelease.model.items import Failure, LastLease
 from resourcelease.model.options import DEFAULT_OPTIONS, QueueOptions
 
-__all__ = ["Bundle", "Effect", "Gone", "History", "Namespace", "Peer", "Presence", "State", "Version"]
+__all__ = ["Bundle", "Effect", "Gone", "History", "Namespace", "Peer", "Presence", "Segment", "State", "Version"]
 
 # An item is a plain tuple in the order of ``model.items.Item``; these are the places the machine looks at.
 RESOURCE_TYPE, RESOURCE_ID, PARTITION_KEY, PAYLOAD_ENCODING, ATTRIBUTES = range(5)
@@ -71,6 +71,15 @@ class History:
         history.last_error = None if error is None else Failure._make(error)
         history.ticket, history.awaited_from = here
         return history
+
+
+class Segment(NamedTuple):
+    """The stretch of the log that is open: where it began, what it has come to, and the chain before it."""
+
+    first_sequence: int
+    size_bytes: int
+    clock_ms: int
+    chain: bytes
 
 
 class Version(NamedTuple):
@@ -256,6 +265,7 @@ class State:
         "index",
         "namespaces",
         "peers",
+        "segment",
         "sequence",
         "term",
         "touched_namespaces",
@@ -271,6 +281,7 @@ class State:
         self.sequence = self.fence = 0
         # The digest over all encoded events so far.
         self.chain = bytes(32)
+        self.segment = Segment(1, 0, 0, self.chain)
         self.namespaces: dict[str, Namespace] = {}
         # In the order in which they were last heard.
         self.peers: OrderedDict[str, Peer] = OrderedDict()

@@ -64,6 +64,11 @@ MAX_LIFT = 1 << 48
 THIN_BATCH_PART = 8
 THIN_BATCHES = 16
 
+# The log of events is cut into segments at the same events on all nodes: after the entry that brings an open segment
+# to so many bytes, or that comes so long after its first on the lease clock.
+SEGMENT_BYTES = 64 * 1024 * 1024
+SEGMENT_AGE_MS = 3_600_000
+
 MAX_GATES = 10_000
 MAX_EFFECTS = 100_000
 MAX_EFFECT_RESULT = 64 * 1024
