@@ -14,10 +14,14 @@ EXAMPLES ?= 10000
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk 'BEGIN {FS = ":.*## "} {printf "  %-14s %s\n", $$1, $$2}'
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "resourcelease needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
@@ -51,7 +55,10 @@ bench-machine: setup  ## microseconds per item of the state machine alone
 sim: setup  ## SEEDS=n seeds of the simulator, over all profiles
 	$(BIN)/python -m chaos.simulate --seeds 0:$(SEEDS)
 
-demo drills bench: setup
+demo: $(VENV)/.installed  ## three nodes, a workload, and the leader killed halfway
+	@$(BIN)/resourcelease demo
+
+drills bench: setup
 	@echo "make $@: this part is not built yet; see CHANGELOG.md for what is." >&2; exit 1
 
 clean:  ## removes what the targets above made

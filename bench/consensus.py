@@ -1,250 +1,77 @@
-"""``python -m bench.consensus --json``: what replication costs, on three real processes on loopback.
+"""What replication costs, on three real processes on loopback: ``python -m bench.consensus [--json]``.
 
-Ours with LMDB and an fsync before every answer, and the library as it ships, which does not sync, in the same run. The
-load comes from within the leader's process; ops are 100 bytes. Failover: the leader is killed with -9 under load,
-and a survivor's callers wait for their next success.
+Ours is LMDB with an fsync before every answer; the library as it ships does not sync, and is measured in the same run,
+in turns with ours. The load comes from within the leader's process; an operation is 100 bytes.
+
+speed     a lone proposal, from the leader and from a follower; operations a second at 1, 10 and 100 a proposal, with
+          the real machine (as one op on so many items; ``apart``: as so many ops), and (``bare``) with a machine that
+          only counts, which is what the library's twin has
+failover  the leader is killed with -9 under load; a survivor's callers wait for their next success
+restart   a lone node with a million waiting items, from opening its store to its first answer
+snapshot  a proposal every 20 ms while the leader takes a snapshot of a million items, against the same without one
+idle      elections in so many idle minutes; only when asked for, ``--busy`` with a process spinning on every core
 """
 
 import argparse
-import asyncio
+import contextlib
 import json
+import multiprocessing
 import os
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import msgpack
+from bench.consensus_items import prepare
+from bench.processes import Process, die_with_parent, free_ports
 
-OP = bytes(100)
+__all__ = ["main"]
+
+SECTIONS = ("speed", "failover", "restart", "snapshot", "idle")
 OPS_AN_ENTRY = (1, 10, 100)
-
-
-class Tally:
-    """The cheapest machine: counts ops."""
-
-    def __init__(self) -> None:
-        self.clock_ms = 0
-        self.applied_index = 0
-        self.count = 0
-        self.records: list[Any] = []
-        self.results: list[int] = []
-
-    def apply(self, index: int, term: int, data: bytes) -> Self:
-        """One entry; the results are numbers."""
-        _, self.clock_ms, _, ops = msgpack.unpackb(data)
-        self.applied_index = index
-        self.results = list(range(self.count, self.count + len(ops)))
-        self.count += len(ops)
-        return self
-
-    def next_due_ms(self) -> int | None:
-        """Nothing falls due."""
-        return None
-
-    def take_changes(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        """One row."""
-        return [(b"tally", msgpack.packb([self.clock_ms, self.applied_index, self.count]))], []
-
-    def dump_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """The same."""
-        yield from self.take_changes()[0]
-
-    @classmethod
-    def load_rows(cls, rows: Iterable[tuple[bytes, bytes]]) -> Self:
-        """Back."""
-        tally = cls()
-        for _, value in rows:
-            tally.clock_ms, tally.applied_index, tally.count = msgpack.unpackb(value)
-        return tally
-
-    def digest(self) -> bytes:
-        """The count."""
-        return self.count.to_bytes(8, "big")
-
-
-# One node, in a process of its own, told what to do by lines of JSON.
-
-
-async def run_node(name: str, directory: str, members: dict[str, str]) -> None:
-    """A node of ours."""
-    from resourcelease.consensus import Consensus, Machines
-    from resourcelease.storage import LmdbStore
-
-    store = LmdbStore(Path(directory), cluster_id="bench", node_id=name)
-    node = Consensus(store=store, machines=Machines(Tally, Tally.load_rows), listen=members[name], bootstrap=members)
-    await node.start()
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    ends: list[float] = []
-    background: asyncio.Task[None] | None = None
-    while line := await reader.readline():
-        order = json.loads(line)
-        answer: Any = None
-        if order["do"] == "status":
-            answer = {"leader": node.leader, "term": node.status().term, "applied": node.status().applied_index}
-        elif order["do"] == "lone":
-            answer = await _lone(node, order["seconds"])
-        elif order["do"] == "load":
-            answer = await _load(node, order["ops"], order["in_flight"], order["seconds"])
-        elif order["do"] == "hammer":
-            ends.clear()
-            background = asyncio.create_task(_hammer(node, ends))
-        elif order["do"] == "ends":
-            answer = list(ends)
-        elif order["do"] == "rest" and background is not None:
-            background.cancel()
-        print(json.dumps(answer), flush=True)
-    os._exit(0)
-
-
-async def _lone(node: Any, seconds: float) -> list[float]:
-    took = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        began = time.perf_counter()
-        await node.propose([OP], 5.0)
-        took.append(time.perf_counter() - began)
-    return took
-
-
-async def _load(node: Any, ops: int, in_flight: int, seconds: float) -> float:
-    batch = [OP] * ops
-    end = time.monotonic() + seconds
-    done = 0
-
-    async def caller() -> None:
-        nonlocal done
-        while time.monotonic() < end:
-            await node.propose(batch, 10.0)
-            done += ops
-
-    began = time.monotonic()
-    await asyncio.gather(*(caller() for _ in range(in_flight)))
-    return done / (time.monotonic() - began)
-
-
-async def _hammer(node: Any, ends: list[float]) -> None:
-    async def caller() -> None:
-        while True:
-            try:
-                await node.propose([OP], 5.0)
-                ends.append(time.monotonic())
-            except Exception:
-                await asyncio.sleep(0.01)
-
-    await asyncio.gather(*(caller() for _ in range(8)))
-
-
-def run_stock(name: str, directory: str, members: dict[str, str]) -> None:
-    """A node of the library as it ships: defaults, file journal, its own thread."""
-    from pysyncobj import SyncObj, SyncObjConf, replicated
-
-    class Counter(SyncObj):  # type: ignore[misc]
-        def __init__(self) -> None:
-            conf = SyncObjConf(journalFile=f"{directory}/journal", fullDumpFile=f"{directory}/dump")
-            super().__init__(members[name], [other for key, other in members.items() if key != name], conf)
-            self.count = 0
-
-        @replicated  # type: ignore[untyped-decorator]
-        def take(self, ops: list[bytes]) -> int:
-            self.count += len(ops)
-            return self.count
-
-    counter = Counter()
-    for line in sys.stdin:
-        order = json.loads(line)
-        answer: Any = None
-        if order["do"] == "status":
-            leader = counter._getLeader()
-            answer = {"leader": next((key for key, at in members.items() if leader and at == leader.id), None)}
-        elif order["do"] == "lone":
-            answer = _stock_lone(counter, order["seconds"])
-        elif order["do"] == "load":
-            answer = _stock_load(counter, order["ops"], order["in_flight"], order["seconds"])
-        print(json.dumps(answer), flush=True)
-    os._exit(0)
-
-
-def _stock_lone(counter: Any, seconds: float) -> list[float]:
-    took = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        began = time.perf_counter()
-        counter.take([OP], sync=True, timeout=5.0)
-        took.append(time.perf_counter() - began)
-    return took
-
-
-def _stock_load(counter: Any, ops: int, in_flight: int, seconds: float) -> float:
-    room = threading.Semaphore(in_flight)
-    done = 0
-
-    def called(_: Any, error: int) -> None:
-        nonlocal done
-        done += ops if error == 0 else 0
-        room.release()
-
-    batch = [OP] * ops
-    began = time.monotonic()
-    while time.monotonic() - began < seconds:
-        room.acquire()
-        counter.take(batch, callback=called)
-    for _ in range(in_flight):
-        room.acquire(timeout=5.0)
-    return done / (time.monotonic() - began)
-
-
-# The run.
-
-
-class Process:
-    """A node's process, and a line to it."""
-
-    def __init__(self, kind: str, name: str, directory: Path, members: dict[str, str]) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.name = name
-        self._pipe = subprocess.Popen(
-            [sys.executable, "-m", "bench.consensus", "--node", kind, name, str(directory), json.dumps(members)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    def ask(self, do: str, **order: Any) -> Any:
-        """Does it there, and waits."""
-        assert self._pipe.stdin is not None
-        assert self._pipe.stdout is not None
-        self._pipe.stdin.write(json.dumps({"do": do, **order}).encode() + b"\n")
-        self._pipe.stdin.flush()
-        return json.loads(self._pipe.stdout.readline())
-
-    def kill(self) -> None:
-        """Kill -9."""
-        self._pipe.send_signal(signal.SIGKILL)
-        self._pipe.wait()
+KINDS = ("ours", "bare", "stock")
+IN_FLIGHT = (32, 256)
 
 
 class Cluster:
-    """Three processes."""
+    """Three processes, killed at the end of a ``with``."""
 
     def __init__(self, kind: str, home: Path) -> None:
         self.kind = kind
-        self.home = home / kind
-        self.members = {f"n{number}": f"127.0.0.1:{_free_port()}" for number in (1, 2, 3)}
+        self.home = home
+        self.members = {f"n{place}": f"127.0.0.1:{port}" for place, port in enumerate(free_ports(3), 1)}
         self.processes: dict[str, Process] = {}
-        for name in self.members:
-            self.start(name)
+
+    def __enter__(self) -> "Cluster":
+        try:
+            for name in self.members:
+                self.start(name)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self, name: str) -> None:
         """One node."""
-        self.processes[name] = Process(self.kind, name, self.home / name, self.members)
+        directory = self.home / name
+        directory.mkdir(parents=True, exist_ok=True)
+        arguments = [self.kind, name, str(directory), json.dumps(self.members)]
+        self.processes[name] = Process(["-m", "bench.consensus_node"], arguments)
+
+    def kill(self, name: str) -> None:
+        """Kill -9."""
+        self.processes.pop(name).kill()
+
+    def stop(self) -> None:
+        """All."""
+        for name in list(self.processes):
+            self.kill(name)
 
     def leader(self) -> Process:
         """Once all that run agree."""
@@ -254,151 +81,205 @@ class Cluster:
                 return self.processes[name]
             time.sleep(0.05)
 
-    def stop(self) -> None:
-        """All."""
-        for process in self.processes.values():
-            process.kill()
+    def follower(self) -> Process:
+        """One that does not lead."""
+        leader = self.leader()
+        return next(process for process in self.processes.values() if process is not leader)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def _quantile(values: list[float], share: float) -> float:
+def _quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _measure(cluster: Cluster, seconds: float) -> tuple[list[float], dict[str, float]]:
-    leader = cluster.leader()
-    leader.ask("lone", seconds=0.5)
-    lone = leader.ask("lone", seconds=seconds)
-    rates = {}
-    for ops in OPS_AN_ENTRY:
-        rates[str(ops)] = max(
-            leader.ask("load", ops=ops, in_flight=in_flight, seconds=seconds) for in_flight in (32, 256)
-        )
-    return lone, rates
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000.0, 2)
 
 
-def _fail_over(cluster: Cluster, times: int) -> list[float]:
+def speed(home: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Latency and throughput, the three kinds in turns."""
+    lone: dict[str, list[float]] = {kind: [] for kind in (*KINDS, "follower")}
+    ops: dict[str, dict[str, list[float]]] = {kind: {str(n): [] for n in OPS_AN_ENTRY} for kind in KINDS}
+    entries: dict[str, list[float]] = {str(n): [] for n in OPS_AN_ENTRY}
+    apart = []
+    elections = 0
+    seconds = arguments.seconds
+    for turn in range(arguments.rounds):
+        for kind in KINDS:
+            with Cluster(kind, home / f"{kind}-{turn}") as cluster:
+                leader = cluster.leader()
+                leader.ask("lone", seconds=0.3)
+                term = leader.ask("status").get("term", 0)
+                lone[kind] += leader.ask("lone", seconds=seconds)
+                if kind == "ours":
+                    lone["follower"] += cluster.follower().ask("lone", seconds=seconds)
+                for size in OPS_AN_ENTRY:
+                    tries = [leader.ask("load", ops=size, in_flight=n, seconds=seconds) for n in IN_FLIGHT]
+                    best = max(tries)
+                    ops[kind][str(size)].append(best[0])
+                    if kind == "ours":
+                        entries[str(size)].append(best[1])
+                if kind == "ours":
+                    apart.append(leader.ask("load", ops=OPS_AN_ENTRY[-1], in_flight=32, seconds=seconds, apart=True)[0])
+                    elections += leader.ask("status")["term"] - term
+    rates = {kind: {size: round(statistics.median(runs)) for size, runs in ops[kind].items()} for kind in KINDS}
+    return {
+        "lone_p50_ms": _ms(_quantile(lone["ours"], 0.5)),
+        "lone_p99_ms": _ms(_quantile(lone["ours"], 0.99)),
+        "lone_follower_p50_ms": _ms(_quantile(lone["follower"], 0.5)),
+        "lone_follower_p99_ms": _ms(_quantile(lone["follower"], 0.99)),
+        "stock_lone_p50_ms": _ms(_quantile(lone["stock"], 0.5)),
+        "stock_lone_p99_ms": _ms(_quantile(lone["stock"], 0.99)),
+        "ops_per_s": rates["ours"],
+        "apart_ops_per_s": {str(OPS_AN_ENTRY[-1]): round(statistics.median(apart))},
+        "bare_ops_per_s": rates["bare"],
+        "stock_ops_per_s": rates["stock"],
+        # Log entries: each holds the proposals of one turn of the leader's loop.
+        "entries_per_s": {size: round(statistics.median(runs)) for size, runs in entries.items()},
+        "elections_under_load": elections,
+        "ratio_to_stock_best": round(rates["ours"]["100"] / max(rates["stock"].values()), 2),
+        "bare_ratio_to_stock_best": round(rates["bare"]["100"] / max(rates["stock"].values()), 2),
+    }
+
+
+def failover(home: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """From the kill of the leader to the next answer."""
     took = []
-    for _ in range(times):
-        leader = cluster.leader()
-        survivor = next(process for process in cluster.processes.values() if process is not leader)
-        survivor.ask("hammer")
-        time.sleep(0.3)
-        killed_at = time.monotonic()
-        leader.kill()
-        del cluster.processes[leader.name]
-        # What was under way when the leader died may still be answered within this.
-        grace = killed_at + 0.005
-        while not (after := [end for end in survivor.ask("ends") if end > grace]):
-            time.sleep(0.05)
-        took.append(min(after) - killed_at)
-        survivor.ask("rest")
-        cluster.start(leader.name)
-        time.sleep(0.5)
-    return took
+    with Cluster("ours", home / "failover") as cluster:
+        for _ in range(arguments.failovers):
+            leader = cluster.leader()
+            name = next(name for name, process in cluster.processes.items() if process is leader)
+            survivor = cluster.follower()
+            survivor.ask("hammer")
+            time.sleep(0.3)
+            killed_at = time.monotonic()
+            cluster.kill(name)
+            # What was under way when the leader died may still be answered within this.
+            while (end := survivor.ask("first_after", moment=killed_at + 0.005)) is None:
+                time.sleep(0.02)
+            took.append(end - killed_at)
+            survivor.ask("rest")
+            cluster.start(name)
+            time.sleep(0.3)
+    return {
+        "failovers": len(took),
+        "failover_p50_ms": _ms(_quantile(took, 0.5)),
+        "failover_p99_ms": _ms(_quantile(took, 0.99)),
+        "failover_max_ms": _ms(max(took)),
+    }
 
 
-def restart_with_items(home: Path, items: int) -> float:
-    """Seconds from opening the directory of a lone node with so many waiting items to its first answer."""
-    from resourcelease.consensus import Consensus, Machines
-    from resourcelease.machine import Machine
-    from resourcelease.model.items import ItemColumns
-    from resourcelease.model.ops import Call, Configure, Enqueue, pack_entry, pack_op, pack_ops
-    from resourcelease.storage import JournalEntry, LmdbStore, WriteBatch
-
-    machine = Machine("bench")
-    options = pack_op(Configure(Call("jobs"), {"capacity": items * 2}))
-    machine.apply(2, 1, pack_entry(0, 0, pack_ops([options])))
-    step = 1000
-    for number in range(items // step):
-        names = [f"item-{number}-{place}" for place in range(step)]
-        op = pack_op(Enqueue(Call("jobs"), ItemColumns(step, "table", names).packed()))
-        machine.apply(3 + number, 1, pack_entry(0, 0, pack_ops([op])))
-    puts, deletes = machine.take_changes()
-    last = machine.applied_index
+def restart(home: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """A lone node with many items; the best and the median of a few starts, since the first one reads a cold file."""
     directory = home / "restart"
-    store = LmdbStore(directory, cluster_id="bench", node_id="n1")
-    noop = b"\x01"
-    store.write(
-        WriteBatch(appends=[JournalEntry(index, 1, noop) for index in range(1, last + 1)], vote=(1, "n1"))
-    ).result()
-    store.write(
-        WriteBatch(row_puts=puts, row_deletes=deletes, rows_index=last, rows_term=1, compact_through=last - 2)
-    ).result()
-    store.close()
-    del machine, puts
-
-    async def restart() -> float:
-        began = time.perf_counter()
-        store = LmdbStore(directory, cluster_id="bench", node_id="n1")
-        machines = Machines(lambda: Machine("bench"), Machine.load_rows)
-        address = f"127.0.0.1:{_free_port()}"
-        async with Consensus(store=store, machines=machines, listen=address, bootstrap={"n1": address}) as node:
-            await node.propose([], 30.0)
-            took = time.perf_counter() - began
-        store.close()
-        return took
-
-    return asyncio.run(restart())
+    prepare([(directory, "n1")], arguments.items)
+    starts = []
+    for _ in range(3):
+        members = json.dumps({"n1": f"127.0.0.1:{free_ports(1)[0]}"})
+        process = Process(["-m", "bench.consensus_node"], ["restart", "n1", str(directory), members])
+        try:
+            starts.append(process.answer())
+        finally:
+            process.kill()
+    return {
+        "restart_items": arguments.items,
+        "restart_1m_s": round(statistics.median(start["ready_s"] for start in starts), 2),
+        "restart_loaded_s": round(statistics.median(start["loaded_s"] for start in starts), 2),
+    }
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs what is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m bench.consensus", description=__doc__)
+def snapshot(home: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a hot copy adds to the delay of proposals that come at a steady rate."""
+    root = home / "snapshot"
+    prepare([(root / name, name) for name in ("n1", "n2", "n3")], arguments.items)
+    with Cluster("ours", root) as cluster:
+        leader = cluster.leader()
+        leader.ask("steady", seconds=1.0)
+        calm: list[float] = []
+        during: list[float] = []
+        seconds = []
+        for _ in range(arguments.rounds):
+            calm += leader.ask("steady", seconds=max(2.0, arguments.seconds))
+            copied = leader.ask("snapshot", seconds=1.0)
+            during += copied["took"]
+            seconds.append(copied["seconds"])
+    return {
+        "snapshot_items": arguments.items,
+        "snapshot_s": round(statistics.median(seconds), 2),
+        "snapshot_calm_p50_ms": _ms(_quantile(calm, 0.5)),
+        "snapshot_calm_p99_ms": _ms(_quantile(calm, 0.99)),
+        "snapshot_calm_max_ms": _ms(max(calm)),
+        "snapshot_p99_ms": _ms(_quantile(during, 0.99)),
+        "snapshot_max_ms": _ms(max(during)),
+        "snapshot_delay_ms": _ms(max(during) - _quantile(calm, 0.99)),
+    }
+
+
+def idle(home: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Elections while nothing happens."""
+    with Cluster("ours", home / "idle") as cluster:
+        cluster.leader()
+        time.sleep(1.0)
+        before = cluster.leader().ask("status")
+        with _busy(os.cpu_count() or 1 if arguments.busy else 0):
+            time.sleep(arguments.idle_minutes * 60.0)
+        after = cluster.leader().ask("status")
+    return {
+        "idle_minutes": arguments.idle_minutes,
+        "idle_busy": arguments.busy,
+        "elections_in_idle_minutes": after["term"] - before["term"],
+    }
+
+
+@contextlib.contextmanager
+def _busy(spinning: int) -> Iterator[None]:
+    workers = [multiprocessing.get_context("spawn").Process(target=_spin, daemon=True) for _ in range(spinning)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
+
+
+def _spin() -> None:
+    die_with_parent()
+    while True:
+        pass
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the sections that are asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.consensus", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each measurement")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS[:-1], metavar="SECTION")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter of everything")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each kind has its turn")
     parser.add_argument("--failovers", type=int, default=50)
-    parser.add_argument("--items", type=int, default=1_000_000, help="waiting items at the restart; 0: leave it out")
-    parser.add_argument("--node", nargs=4, metavar=("KIND", "NAME", "DIR", "MEMBERS"), help=argparse.SUPPRESS)
+    parser.add_argument("--items", type=int, default=1_000_000, help="waiting items for restart and snapshot")
+    parser.add_argument("--idle-minutes", type=float, default=10.0)
+    parser.add_argument("--busy", action="store_true", help="idle: keep every core busy meanwhile")
     arguments = parser.parse_args(argv)
-    if arguments.node:
-        kind, name, directory, members = arguments.node
-        if kind == "ours":
-            asyncio.run(run_node(name, directory, json.loads(members)))
-        else:
-            run_stock(name, directory, json.loads(members))
-        return 0
+    if arguments.quick:
+        arguments.seconds, arguments.rounds, arguments.failovers, arguments.items = 0.5, 1, 5, 100_000
+    die_with_parent()
+    figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": round(os.getloadavg()[0], 2)}
     with tempfile.TemporaryDirectory(prefix="bench-consensus-") as home:
-        figures = _run(Path(home), arguments)
+        for section in SECTIONS:
+            if section in arguments.only:
+                figures |= globals()[section](Path(home), arguments)
+    figures["load_after"] = round(os.getloadavg()[0], 2)
     if arguments.json:
         print(json.dumps(figures))
     else:
         for key, value in figures.items():
-            print(f"{key:<18} {value}")
+            print(f"{key:<26} {value}")
     return 0
-
-
-def _run(home: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    ours = Cluster("ours", home)
-    lone, rates = _measure(ours, arguments.seconds)
-    failovers = _fail_over(ours, arguments.failovers)
-    ours.stop()
-    stock = Cluster("stock", home)
-    stock_lone, stock_rates = _measure(stock, arguments.seconds)
-    stock.stop()
-    figures: dict[str, Any] = {
-        "lone_p50_ms": _ms(_quantile(lone, 0.5)),
-        "lone_p99_ms": _ms(_quantile(lone, 0.99)),
-        "stock_lone_p50_ms": _ms(_quantile(stock_lone, 0.5)),
-        "ops_per_s": {key: round(value) for key, value in rates.items()},
-        "stock_ops_per_s": {key: round(value) for key, value in stock_rates.items()},
-    }
-    if failovers:
-        figures["failover_p50_ms"] = _ms(statistics.median(failovers))
-        figures["failover_p99_ms"] = _ms(_quantile(failovers, 0.99))
-    if arguments.items:
-        figures["restart_1m_s"] = round(restart_with_items(home, arguments.items), 2)
-    return figures
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000.0, 2)
 
 
 if __name__ == "__main__":

@@ -8,25 +8,36 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from chaos.simulation.plants import PLANTS, Plant
+from chaos.simulation.plants import PLANTS
 from chaos.simulation.profiles import PROFILES
 from chaos.simulation.run import CLEAN, SAFETY, Result, run_seed
-from chaos.simulation.stock import run_stock_seed
+from chaos.simulation.stockrun import run_stock_seed
 
 __all__ = ["main"]
 
+# How often a long sweep says how far it is.
+_PROGRESS_S = 30.0
 
-def _one(seed: int, nodes: int, plant_name: str, profile_name: str, stock: bool) -> Result:
+
+def _one(
+    seed: int,
+    *,
+    nodes: int,
+    plant_name: str,
+    profile_name: str,
+    stock: bool,
+    tell: Callable[[str], None] | None = None,
+) -> Result:
+    # What the library says of itself when it breaks is no news here.
     logging.disable(logging.CRITICAL)
-    plant = PLANTS[plant_name] if plant_name else None
     profile = next((profile for profile in PROFILES if profile.name == profile_name), None)
     if stock:
-        return run_stock_seed(seed, nodes=nodes, profile=profile)
-    return run_seed(seed, nodes=nodes, plant=plant, profile=profile)
+        return run_stock_seed(seed, nodes=nodes, profile=profile, tell=tell)
+    return run_seed(seed, nodes=nodes, plant=PLANTS.get(plant_name), profile=profile, tell=tell)
 
 
 def _seeds(text: str) -> range:
@@ -51,15 +62,12 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the seeds; the exit code."""
     arguments = _parser().parse_args(argv)
-    # What the library says of itself when it breaks is no news here.
-    logging.disable(logging.CRITICAL)
     if arguments.list_plants:
         for plant in PLANTS.values():
             print(f"{plant.name:<16} {plant.what}")
         return CLEAN
-    if arguments.trace:
-        return _trace(arguments)
     began = time.perf_counter()
+    told_at = began
     results: list[Result] = []
     for result in _results(arguments):
         results.append(result)
@@ -69,6 +77,14 @@ def main(argv: list[str] | None = None) -> int:
             print(f"  replay: {_replay(arguments, result.seed)}", flush=True)
             if arguments.until_found:
                 break
+        if time.perf_counter() - told_at > _PROGRESS_S:
+            told_at = time.perf_counter()
+            bad = sum(result.code != CLEAN for result in results)
+            print(
+                f"... {len(results)} of {len(arguments.seeds)} seeds, {bad} not clean, {told_at - began:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     _summary(results, time.perf_counter() - began)
     return max((result.code for result in results), default=CLEAN)
 
@@ -81,21 +97,15 @@ def _results(arguments: argparse.Namespace) -> Iterator[Result]:
         profile_name=arguments.profile,
         stock=arguments.stock,
     )
-    if arguments.jobs <= 1:
+    if arguments.trace:
+        for seed in arguments.seeds:
+            print(f"--- seed {seed}")
+            yield one(seed, tell=print)
+    elif arguments.jobs <= 1:
         yield from map(one, arguments.seeds)
-        return
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        yield from pool.map(one, arguments.seeds, chunksize=8)
-
-
-def _trace(arguments: argparse.Namespace) -> int:
-    plant: Plant | None = PLANTS.get(arguments.plant)
-    profile = next((profile for profile in PROFILES if profile.name == arguments.profile), None)
-    worst = CLEAN
-    for seed in arguments.seeds:
-        print(f"--- seed {seed}")
-        worst = max(worst, run_seed(seed, nodes=arguments.nodes, plant=plant, profile=profile, tell=print).code)
-    return worst
+    else:
+        with ProcessPoolExecutor(arguments.jobs) as pool:
+            yield from pool.map(one, arguments.seeds, chunksize=8)
 
 
 def _replay(arguments: argparse.Namespace, seed: int) -> str:
@@ -106,24 +116,30 @@ def _replay(arguments: argparse.Namespace, seed: int) -> str:
         words.append(f"--profile {arguments.profile}")
     if arguments.plant:
         words.append(f"--plant {arguments.plant}")
-    words.append("--stock" if arguments.stock else "--trace")
-    return " ".join(words)
+    if arguments.stock:
+        words.append("--stock")
+    return " ".join([*words, "--trace"])
 
 
 def _summary(results: list[Result], took_s: float) -> None:
-    profiles = Counter(result.profile for result in results)
-    for name in sorted(profiles):
+    for name in sorted({result.profile for result in results}):
         of = [result for result in results if result.profile == name]
         unsafe = sum(result.code == SAFETY for result in of)
         stuck = sum(result.code not in (CLEAN, SAFETY) for result in of)
         print(f"{name:<12} {len(of):6} seeds  {unsafe:5} safety  {stuck:5} liveness")
-    lived_s = sum(result.lived_s for result in results)
+    faults: Counter[str] = Counter()
+    for result in results:
+        faults += result.faults
+    print("faults: " + (", ".join(f"{kind} {count}" for kind, count in sorted(faults.items())) or "none"))
+    hours = sum(result.lived_s for result in results) / 3600.0
     node_hours = sum(result.lived_s * result.nodes for result in results) / 3600.0
-    acknowledged = sum(result.acknowledged for result in results)
-    bad = sum(result.code != CLEAN for result in results)
+    unsafe = sum(result.code == SAFETY for result in results)
+    stuck = sum(result.code not in (CLEAN, SAFETY) for result in results)
     print(
-        f"{len(results)} seeds, {bad} not clean; {acknowledged} operations acknowledged; "
-        f"{lived_s:.0f} s lived ({node_hours:.1f} node-hours) in {took_s:.1f} s"
+        f"{len(results)} seeds, {hours:.2f} virtual hours ({node_hours:.2f} node-hours), "
+        f"{sum(result.entries for result in results)} entries, "
+        f"{sum(result.acknowledged for result in results)} operations acknowledged, {faults.total()} faults, "
+        f"{unsafe} safety and {stuck} liveness violations, {took_s:.1f} s"
     )
 
 

@@ -1,16 +1,22 @@
 """Judges of what a cluster did. They stand outside of it, and do not care whether it was simulated or real."""
 
 from chaos.checkers.acknowledged import Acknowledged
-from chaos.checkers.raft import Applied, Commits, HeldByMajority, LogMatching, OneLeaderATerm, StaleLeader
+from chaos.checkers.history import OneHistory
+from chaos.checkers.items import Items
+from chaos.checkers.leasetime import LeaseTime
+from chaos.checkers.raft import Commits, HeldByMajority, LogMatching, OneLeaderATerm, SameStates, StaleLeader
 from chaos.checkers.verdict import Violation
 
 __all__ = [
     "Acknowledged",
-    "Applied",
     "Commits",
     "HeldByMajority",
+    "Items",
+    "LeaseTime",
     "LogMatching",
+    "OneHistory",
     "OneLeaderATerm",
+    "SameStates",
     "StaleLeader",
     "Violation",
 ]

@@ -1,12 +1,11 @@
 """What Raft promises about terms, logs and commits."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 from zlib import crc32
 
 from chaos.checkers.verdict import Violation
 
-__all__ = ["Applied", "Commits", "HeldByMajority", "LogMatching", "OneLeaderATerm", "StaleLeader"]
+__all__ = ["Commits", "HeldByMajority", "LogMatching", "OneLeaderATerm", "SameStates", "StaleLeader"]
 
 
 class OneLeaderATerm:
@@ -78,13 +77,16 @@ class HeldByMajority:
     """What is committed is on the disks of a majority from then on, so that any minority may fail."""
 
     def __init__(self) -> None:
-        # Newly committed, and the highest of all: (leader, index, term, members).
-        self._fresh: tuple[str, int, int, tuple[str, ...]] | None = None
-        self._highest: tuple[str, int, int, tuple[str, ...]] | None = None
+        # Newly committed, and the highest of all: (leader, index, term, configurations).
+        self._fresh: tuple[str, int, int, tuple[tuple[str, ...], ...]] | None = None
+        self._highest: tuple[str, int, int, tuple[tuple[str, ...], ...]] | None = None
 
-    def committed(self, leader: str, index: int, term: int, members: Iterable[str]) -> None:
-        """A leader takes an entry for committed by these members."""
-        self._fresh = (leader, index, term, tuple(members))
+    def committed(self, leader: str, index: int, term: int, *configurations: Iterable[str]) -> None:
+        """A leader takes an entry for committed by its members; of several configurations, by those of any of them.
+
+        There are two where the leader has changed the configuration between one look at it and the next.
+        """
+        self._fresh = (leader, index, term, tuple(tuple(members) for members in configurations))
 
     def check(self, holders: Callable[[int, int], Iterable[str]]) -> None:
         """Looks at what was committed since the last check."""
@@ -96,37 +98,29 @@ class HeldByMajority:
         """Looks again at the highest, because some disk has let go of entries."""
         if self._highest is None:
             return
-        leader, index, term, members = self._highest
-        holding = sorted(set(holders(index, term)) & set(members))
-        if len(holding) * 2 <= len(members):
-            raise Violation(
-                "a majority holds what is committed",
-                f"index {index} of term {term}, committed at {leader}, is on the disks of {holding or 'nobody'} "
-                f"only, of {len(members)} members",
-            )
+        leader, index, term, configurations = self._highest
+        all_holding = set(holders(index, term))
+        if any(len(all_holding & set(members)) * 2 > len(members) for members in configurations):
+            return
+        members = configurations[-1]
+        raise Violation(
+            "a majority holds what is committed",
+            f"index {index} of term {term}, committed at {leader}, is on the disks of "
+            f"{sorted(all_holding & set(members)) or 'nobody'} only, of {len(members)} members",
+        )
 
 
-class Applied:
-    """States are equal after the same entry, and so are the events: gapless, the same on every node."""
+class SameStates:
+    """States are equal after the same entry, whichever node holds them and however it came by them."""
 
     def __init__(self) -> None:
-        self._digests: dict[int, tuple[bytes, str]] = {}
-        self._records: dict[int, tuple[Any, str]] = {}
+        self._states: dict[tuple[int, str], tuple[bytes, str]] = {}
 
-    def state(self, node: str, index: int, digest: bytes) -> None:
-        """The digest of a node's state after the entry at an index."""
-        known, first = self._digests.setdefault(index, (digest, node))
+    def state(self, node: str, index: int, kind: str, digest: bytes) -> None:
+        """A node's digest after the entry at an index; digests of one ``kind`` are compared."""
+        known, first = self._states.setdefault((index, kind), (digest, node))
         if known != digest:
-            raise Violation("equal states", f"after index {index}, {node} and {first} are in different states")
-
-    def applied(self, node: str, records: Sequence[tuple[int, Any]]) -> None:
-        """A node applied an entry: its events (sequence number, content)."""
-        for number, content in records:
-            seen, first = self._records.setdefault(number, (content, node))
-            if seen != content:
-                raise Violation("one history", f"event {number} is {content!r} at {node}, {seen!r} at {first}")
-            if number > 1 and number - 1 not in self._records:
-                raise Violation("one history", f"{node} writes event {number}, and nobody wrote {number - 1}")
+            raise Violation("equal states", f"after index {index}, {node} and {first} are in different states ({kind})")
 
 
 class StaleLeader:

@@ -7,13 +7,16 @@ which takes a time drawn from the seed: some disks are slow, some stall, some st
 
 Power loss and process death: batches that wait are lost. The transaction under way is durable whole or not at all, by
 the toss of a coin, though nobody was told: this is what LMDB promises. Between two fsyncs nothing is torn or reordered,
-because LMDB writes its root last. The plant ``torn`` takes that promise away: each batch survives by its own coin, and
-of a batch perhaps only a part.
+because LMDB writes its root last. The plant ``torn`` takes that promise away: what was written since the last fsync
+survives batch by batch, each by its own coin, and of a batch perhaps only a part.
 
 Bit flips: a stored entry changes. Its checksum notices when it is read next, at the start of a node, and the node
 stops. The plant ``unchecked`` lets it pass. Rows are not flipped: they have checksums of their own in LMDB's store.
 
-Not modelled: a disk that says it has synced and has not, and a full disk.
+What a batch may be is judged by the arithmetic of the real store, ``resourcelease.storage.positions``: among others, a
+journal begins anew further on only where rows stand for what is left out.
+
+A disk that says it has synced and has not is the plant ``no-fsync``. Not modelled: a full disk.
 """
 
 import random
@@ -23,6 +26,8 @@ from dataclasses import dataclass
 
 from chaos.simulation.world import World
 from resourcelease.storage.api import Identity, JournalEntry, Loaded, WriteBatch
+from resourcelease.storage.errors import RowsChanged
+from resourcelease.storage.positions import Positions
 
 __all__ = ["Disk", "DiskFaults", "Damaged"]
 
@@ -41,12 +46,15 @@ class DiskFaults:
     # How often, and how long at most, an fsync stalls.
     stall_rate: float = 0.0
     stall_max_s: float = 0.0
+    # How often, at each row, a reader of all rows finds that the map has moved; it matters only if rows were written.
+    map_moves_rate: float = 0.01
     # No fsync ever comes back.
     stuck: bool = False
     # Plants.
     torn: bool = False
     unchecked: bool = False
-    forgets_vote: bool = False
+    lost_vote: bool = False
+    no_fsync: bool = False
 
 
 class Disk:
@@ -65,6 +73,10 @@ class Disk:
         self._flipped: set[int] = set()
         self._waiting: list[tuple[WriteBatch, Future[None]]] = []
         self._under_way: list[tuple[WriteBatch, Future[None]]] = []
+        # Where things will stand once all that was handed over is stored.
+        self._positions = Positions()
+        # Up to where the disk had entries that were lost with it: that it holds them no more is no fault of the node.
+        self._lost_through = 0
         # Which process of the node the callbacks of running syncs belong to.
         self._life = 0
         # Told when a stored transaction has cut entries, for the checkers.
@@ -85,13 +97,24 @@ class Disk:
             yield self._entries[index]
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """The synced rows as they are at the time of the call."""
-        return iter(sorted(self._rows.items()))
+        """The synced rows as they are at the time of the call; ``RowsChanged`` as the real store raises it."""
+        return self._view(sorted(self._rows.items()), self._rows_at)
+
+    def _view(self, rows: list[tuple[bytes, bytes]], rows_at: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
+        for row in rows:
+            if self._rows_at != rows_at and self._rng.random() < self.faults.map_moves_rate:
+                self._world.faults["map moved"] += 1
+                raise RowsChanged("the map moved while all rows were being read, and rows were written")
+            yield row
 
     def write(self, batch: WriteBatch) -> "Future[None]":
         """Queues a batch."""
+        if not self.faults.torn:
+            self._positions = self._positions.after(batch)
         future: Future[None] = Future()
         self._waiting.append((batch, future))
+        if self.faults.no_fsync:
+            future.set_result(None)
         if not self._under_way:
             self._sync()
         return future
@@ -101,7 +124,7 @@ class Disk:
 
     def holds(self, index: int, term: int) -> bool:
         """Whether an entry is synced here, as itself or in the state; for the checkers."""
-        if index <= self._rows_at[0] or index < self._first:
+        if index <= max(self._rows_at[0], self._lost_through) or index < self._first:
             return True
         return index <= self._last and self._entries[index].term == term
 
@@ -116,7 +139,18 @@ class Disk:
         elif under_way and self._rng.random() < 0.5:
             self._store_all(under_way)
         self._waiting, self._under_way = [], []
+        self._positions = Positions(self._first - 1, self._last, self._rows_at[0], self._vote[0])
         self._life += 1
+
+    def lose_everything(self) -> None:
+        """An empty disk takes its place; call while the node is down."""
+        self._lost_through = max(self._lost_through, self._last)
+        self._entries.clear()
+        self._rows.clear()
+        self._flipped.clear()
+        self._first, self._last = 1, 0
+        self._vote, self._rows_at = (0, ""), (0, 0)
+        self._positions = Positions()
 
     def flip_a_bit(self) -> bool:
         """Damages a stored entry; False if there is none."""
@@ -138,6 +172,7 @@ class Disk:
         takes_s = self._rng.uniform(faults.sync_min_s, faults.sync_max_s)
         if faults.stall_rate and self._rng.random() < faults.stall_rate:
             takes_s += self._rng.uniform(0.0, faults.stall_max_s)
+            self._world.faults["disk stalled"] += 1
         self._world.after(takes_s, self._synced, self._life)
 
     def _synced(self, life: int) -> None:
@@ -148,7 +183,8 @@ class Disk:
         if self._waiting:
             self._sync()
         for _, future in done:
-            future.set_result(None)
+            if not self.faults.no_fsync:
+                future.set_result(None)
 
     def _store_all(self, batches: list[WriteBatch]) -> None:
         for batch in batches:
@@ -157,15 +193,20 @@ class Disk:
             self.on_truncate()
 
     def _store(self, batch: WriteBatch) -> None:
-        if batch.truncate_from:
+        held = Positions(self._first - 1, self._last, self._rows_at[0])
+        if held.restarted_by(batch):
+            self._entries.clear()
+            self._flipped.clear()
+            self._first, self._last = batch.appends[0].index, batch.appends[0].index - 1
+        elif batch.truncate_from:
             self._truncate(batch.truncate_from)
         for entry in batch.appends:
             self._append(entry)
         if batch.vote is not None:
-            self._vote = (batch.vote[0], "") if self.faults.forgets_vote else batch.vote
+            self._vote = (batch.vote[0], "") if self.faults.lost_vote else batch.vote
+        self._rows.update(batch.row_puts)
         for key in batch.row_deletes:
             self._rows.pop(key, None)
-        self._rows.update(batch.row_puts)
         if batch.rows_index:
             self._rows_at = (batch.rows_index, batch.rows_term)
         if batch.compact_through:
@@ -173,7 +214,7 @@ class Disk:
             self._compact(batch.compact_through)
 
     def _compact(self, through: int) -> None:
-        for index in range(self._first, through + 1):
+        for index in range(self._first, min(through, self._last) + 1):
             self._entries.pop(index, None)
             self._flipped.discard(index)
         self._first = max(self._first, through + 1)
@@ -186,10 +227,7 @@ class Disk:
         self._last = min(self._last, max(start, self._first) - 1)
 
     def _append(self, entry: JournalEntry) -> None:
-        if self._last < self._first:
-            self._first = entry.index
-        else:
-            assert entry.index == self._last + 1, f"entry {entry.index} follows {self._last}"
+        assert entry.index == self._last + 1, f"entry {entry.index} follows {self._last}"
         self._entries[entry.index] = entry
         self._last = entry.index
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+from chaos.simulation.clients import NAMESPACES
 from chaos.simulation.network import Network
 from chaos.simulation.node import Node
 from chaos.simulation.profiles import Profile
 from chaos.simulation.world import World
+from resourcelease.model.ops import Call, Heartbeat, pack_op
 
 __all__ = ["Faults"]
 
@@ -20,7 +22,10 @@ class Faults:
         self._spares = spares
         self._profile = profile
         self._stopped = False
+        self._count = world.faults
         self._flipped: set[str] = set()
+        # Whose disk was lost last.
+        self._lost: Node | None = None
         # Changes that were asked for and not answered yet.
         self.open_changes = 0
 
@@ -38,6 +43,7 @@ class Faults:
             (profile.pause_every_s, self._pause),
             (profile.wall_jump_every_s, self._wall_jump),
             (profile.flip_every_s, self._flip),
+            (profile.lose_every_s, self._lose),
             (profile.transfer_every_s, self._transfer),
             (profile.change_every_s if self._spares else 0.0, self._change),
         ):
@@ -61,6 +67,7 @@ class Faults:
             return
         self._world.tell("faults", f"the disk of {leader.name} is stuck for good")
         leader.disk.faults.stuck = True
+        self._count["disk stuck"] += 1
 
     def _again(self, every_s: float, fault: Callable[[], None]) -> None:
         if self._stopped:
@@ -86,18 +93,22 @@ class Faults:
         self._world.after(down_s, node.start)
 
     def _kill(self) -> None:
+        self._count["kill"] += 1
         self._down(self._pick(), silent=False)
 
     def _power(self) -> None:
+        self._count["power"] += 1
         self._down(self._pick(), silent=True)
 
     def _blackout(self) -> None:
+        self._count["blackout"] += 1
         self._world.tell("faults", "the power of all nodes goes")
         for node in self._nodes:
             self._down(node, silent=True)
 
     def _reset(self) -> None:
         first, second = self._pair()
+        self._count["reset"] += 1
         self._world.tell("faults", f"the connection of {first.name} and {second.name} breaks")
         self._network.reset(first.name, second.name)
 
@@ -110,6 +121,7 @@ class Faults:
         others = others[: rng.randint(1, len(others))] if others else []
         way = rng.choice(("to", "from", "both"))
         names = ", ".join(other.name for other in others)
+        self._count["cut"] += 1
         self._world.tell("faults", f"{node.name} is cut off {way} {names} until {until:.2f}")
         for other in others:
             if way != "from":
@@ -128,6 +140,7 @@ class Faults:
         rng.shuffle(rest)
         # Often a full minority, which is where the most can be believed wrongly.
         minority = [first, *rest[: rng.choice((0, (len(self._nodes) - 1) // 2 - 1)) if len(self._nodes) > 2 else 0]]
+        self._count["split"] += 1
         self._world.tell("faults", f"{', '.join(node.name for node in minority)} are split off until {until:.2f}")
         majority = [node for node in rest if node not in minority]
         self._separate(minority, majority, until - self._world.now)
@@ -142,10 +155,11 @@ class Faults:
             return
         others = [node for node in self._nodes if node is not leader]
         self._world.rng.shuffle(others)
+        self._count["rerun"] += 1
         self._world.tell("faults", f"{leader.name} and {others[0].name} are split off, with much to do")
         for number in range(25):
-            name = f"tail-{self._world.now:.3f}-{number}".encode()
-            self._world.after(0.02 * number, leader.propose, [name], 3.0, _nobody)
+            op = Heartbeat(Call(NAMESPACES[0], f"tail-{self._world.now:.3f}-{number}"))
+            self._world.after(0.02 * number, leader.propose, [pack_op(op)], 3.0, _nobody)
         self._separate([leader, others[0]], others[1:], 1.0)
         term = leader.host.term if leader.host is not None else 0
         self._world.after(0.1, self._rerun_deposed, leader, others, term, 40)
@@ -186,11 +200,13 @@ class Faults:
     def _pause(self) -> None:
         node = self._pick()
         until = self._world.now + self._world.rng.uniform(0.05, self._profile.pause_max_s)
+        self._count["pause"] += 1
         self._world.tell("faults", f"{node.name} is stopped until {until:.2f}")
         node.pause(until)
 
     def _wall_jump(self) -> None:
         node = self._pick()
+        self._count["wall jump"] += 1
         node.jump_wall_clock(self._world.rng.randint(-3_600_000, 3_600_000))
 
     def _flip(self) -> None:
@@ -203,7 +219,20 @@ class Faults:
         if node.disk.flip_a_bit():
             node.damaged = True
             self._flipped.add(node.name)
+            self._count["flip"] += 1
             self._world.tell("faults", f"a bit flips on the disk of {node.name}")
+        self._world.after(self._world.rng.uniform(0.01, 1.0), node.start)
+
+    def _lose(self) -> None:
+        """One disk at a time: the next is lost only when nobody is catching up from the last."""
+        node = self._pick()
+        if self._lost is not None and (self._lost.newborn or not self._lost.running):
+            return
+        self._lost = node
+        node.stop(silent=True)
+        node.disk.lose_everything()
+        self._count["disk lost"] += 1
+        self._world.tell("faults", f"the disk of {node.name} is lost")
         self._world.after(self._world.rng.uniform(0.01, 1.0), node.start)
 
     def _transfer(self) -> None:
@@ -226,6 +255,7 @@ class Faults:
     def _ask(self, leader: Node, action: str, node: str) -> None:
         self._world.tell("faults", f"{leader.name} is asked to {action} {node}".rstrip())
         self.open_changes += 1
+        self._count[action] += 1
         leader.administer(action, node, 4.0, lambda refusal: self._told(leader, action, node, refusal))
 
     def _told(self, leader: Node, action: str, node: str, refusal: str) -> None:

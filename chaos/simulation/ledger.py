@@ -1,7 +1,8 @@
-"""A small replicated machine that the simulator can judge: it writes down every op once, in order.
+"""A small replicated machine that is easily judged: it writes down every op once, in order.
 
-Stands in for the real machine where only consensus is at stake. An op is a name; its result is its place in the order.
-A name that comes again gets its first answer. Some names start a timer on the lease clock, so that there are deadlines.
+Stands in for the real machine in tests where only consensus is at stake; the simulator runs the real one. An op is a
+name; its result is its place in the order. A name that comes again gets its first answer. Some names start a timer on
+the lease clock, so that there are deadlines.
 """
 
 import hashlib

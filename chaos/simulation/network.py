@@ -35,6 +35,9 @@ class Endpoint(Protocol):
     def arrived(self, peer: str, epoch: int, frame: Any) -> None:
         """A frame came."""
 
+    def refused(self, peer: str) -> None:
+        """The peer was called, and its port refuses: the machine is there and the process is gone."""
+
 
 @dataclass(slots=True)
 class NetworkFaults:
@@ -97,12 +100,14 @@ class Network:
         delay = rng.uniform(faults.delay_min_s, faults.delay_max_s)
         if faults.slow_rate and rng.random() < faults.slow_rate:
             delay += rng.uniform(0.0, faults.slow_max_s)
+            self._world.faults["message slow"] += 1
         starts = max(self._world.now, self._cut_until.get((sender, receiver), 0.0))
         arrives = max(starts + delay, connection.last_arrival.get(sender, 0.0))
         connection.last_arrival[sender] = arrives
         self._world.at(arrives, self._arrive, connection, sender, receiver, frame)
         if faults.twice_rate and rng.random() < faults.twice_rate:
             again = arrives + rng.uniform(0.0, faults.twice_max_s)
+            self._world.faults["message twice"] += 1
             self._world.at(again, self._arrive, connection, sender, receiver, frame)
 
     def _arrive(self, connection: _Connection, sender: str, receiver: str, frame: Any) -> None:
@@ -110,8 +115,13 @@ class Network:
             self._world.at(self._cut_until[sender, receiver], self._arrive, connection, sender, receiver, frame)
             return
         node = self._nodes[receiver]
-        if node.running and (connection.open or self._world.rng.random() < self.faults.late_rate):
-            node.arrived(sender, connection.epoch, frame)
+        if not node.running:
+            return
+        if not connection.open:
+            if self._world.rng.random() >= self.faults.late_rate:
+                return
+            self._world.faults["message late"] += 1
+        node.arrived(sender, connection.epoch, frame)
 
     def cut(self, sender: str, receiver: str, until: float) -> None:
         """Stops one direction."""
@@ -122,26 +132,32 @@ class Network:
         self._cut_until.clear()
         self.faults.slow_rate = 0.0
         self.faults.twice_rate = 0.0
+        self.faults.late_rate = 0.0
 
-    def reset(self, a: str, b: str, *, notice_max_s: float = 0.05) -> None:
-        """Breaks the connection of two nodes."""
+    def reset(self, a: str, b: str, *, notice_max_s: float = 0.05, silent: bool = False) -> None:
+        """Breaks the connection of two nodes; ``silent``, because one of the machines is gone."""
         pair = _pair(a, b)
         connection = self._connections.pop(pair, None)
         if connection is None:
             return
         connection.open = False
         for name, other in (pair, pair[::-1]):
-            self._world.after(self._world.rng.uniform(0.0, notice_max_s), self._notice, name, other, connection.epoch)
+            notice_s = self._world.rng.uniform(0.0, notice_max_s)
+            self._world.after(notice_s, self._notice, name, other, connection.epoch, silent)
         self._reconnect(pair)
 
     def node_down(self, name: str, *, silent: bool) -> None:
         """A process is gone; its peers learn at once, or, if the whole machine went silent, after a while."""
         for pair in [pair for pair in self._connections if name in pair]:
-            self.reset(*pair, notice_max_s=3.0 if silent else 0.01)
+            self.reset(*pair, notice_max_s=3.0 if silent else 0.01, silent=silent)
 
-    def _notice(self, name: str, other: str, epoch: int) -> None:
-        if self._nodes[name].running:
-            self._nodes[name].closed(other, epoch)
+    def _notice(self, name: str, other: str, epoch: int, silent: bool) -> None:
+        if not self._nodes[name].running:
+            return
+        self._nodes[name].closed(other, epoch)
+        cut = max(self._cut_until.get((name, other), 0.0), self._cut_until.get((other, name), 0.0)) > self._world.now
+        if not (self._nodes[other].running or silent or cut):
+            self._nodes[name].refused(other)
 
     def _reconnect(self, pair: tuple[str, str]) -> None:
         delay = self._world.rng.uniform(self.faults.reconnect_min_s, self.faults.reconnect_max_s)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from chaos.simulation.disk import Damaged, Disk
-from chaos.simulation.ledger import Ledger
+from chaos.simulation.machines import Watched, machines_of
 from chaos.simulation.network import Network
 from chaos.simulation.world import World
 from resourcelease.consensus import wire
-from resourcelease.consensus.api import ConsensusBroken, Machines
+from resourcelease.consensus.api import ConsensusBroken
 from resourcelease.consensus.effects import Effects
 from resourcelease.consensus.entries import join_ops
 from resourcelease.consensus.host import Host
@@ -19,8 +19,8 @@ from resourcelease.consensus.settings import Guards, Settings
 
 __all__ = ["Node", "Observer"]
 
-# From the arrival of something to the turn that sees it: one pass of an event loop.
-_LOOP_S = 0.00005
+# From the arrival of something to the turn that sees it: one pass of an event loop, idle, busy or very busy.
+_LOOPS_S = (0.00005, 0.0005, 0.002)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,8 @@ class Node:
         settings: Settings,
         guards: Guards,
         bootstrap: Mapping[str, str],
-        machine: type[Ledger],
+        machine: type[Watched],
+        founding: Callable[[int], bool],
     ) -> None:
         self.name = name
         self.disk = disk
@@ -62,8 +63,11 @@ class Node:
         self._settings = settings
         self._guards = guards
         self._bootstrap = bootstrap
-        self._machines = Machines(machine, machine.load_rows)
+        self._machines = machines_of(machine, name)
+        # Whether a process, by its number, is told that it founds the cluster.
+        self._founding = founding
         self._rate = 1.0
+        self._loop_s = world.rng.choice(_LOOPS_S)
         self._offset_s = world.rng.uniform(0.0, 1000.0)
         self._wall_offset_ms = world.rng.randint(-5000, 5000)
         # Counts the processes that this node has had.
@@ -75,16 +79,21 @@ class Node:
         self._tickets: dict[int, Callable[[str], None]] = {}
 
     @property
-    def machine(self) -> Ledger:
+    def machine(self) -> Watched:
         """The machine of the process that runs."""
         assert self.host is not None
-        assert isinstance(self.host.machine, Ledger)
+        assert isinstance(self.host.machine, Watched)
         return self.host.machine
 
     @property
     def running(self) -> bool:
         """Whether its process is there."""
         return self.host is not None
+
+    @property
+    def newborn(self) -> bool:
+        """Whether it began with an empty disk, and has not caught up since; it votes for nobody then."""
+        return self.host is not None and self.host.journal.newborn
 
     def local(self, now: float) -> float:
         """What its monotonic clock says."""
@@ -116,6 +125,7 @@ class Node:
                 bootstrap=self._bootstrap,
                 settings=self._settings,
                 guards=self._guards,
+                founding=self._founding(self.life),
             )
         except (Damaged, ConsensusBroken) as error:
             self.broken = str(error)
@@ -154,15 +164,16 @@ class Node:
 
     # What callers do.
 
-    def propose(self, names: list[bytes], deadline_s: float, answer: Callable[[Any], None]) -> None:
+    def propose(self, ops: list[bytes], deadline_s: float, answer: Callable[[Any], None]) -> None:
         """One proposal."""
         if self.host is None:
             answer(ConnectionError("the node is down"))
             return
+        assert 2 * sum(map(len, ops)) < self._settings.append_bytes_max, "an entry must fit into one message"
         deadline = self.local(self._world.now) + deadline_s
-        number = self.host.propose(len(names), join_ops(names), deadline)
+        number = self.host.propose(len(ops), join_ops(ops), deadline)
         self._waiters[number] = answer
-        self._want_turn(self._world.now + _LOOP_S)
+        self._want_turn(self._world.now + self._loop_s)
 
     def administer(self, action: str, node: str, deadline_s: float, done: Callable[[str], None]) -> None:
         """A change of membership or leadership."""
@@ -172,7 +183,7 @@ class Node:
         deadline = self.local(self._world.now) + deadline_s
         ticket = self.host.administration.request(action, node, f"{node}:1", deadline)
         self._tickets[ticket] = done
-        self._want_turn(self._world.now + _LOOP_S)
+        self._want_turn(self._world.now + self._loop_s)
 
     # What the network and the disk do.
 
@@ -180,24 +191,30 @@ class Node:
         """A connection is up."""
         if self.host is not None:
             self.host.opened(peer, epoch)
-            self._want_turn(self._world.now + _LOOP_S)
+            self._want_turn(self._world.now + self._loop_s)
 
     def closed(self, peer: str, epoch: int) -> None:
         """A connection is gone."""
         if self.host is not None:
             self.host.closed(peer, epoch)
 
+    def refused(self, peer: str) -> None:
+        """Its process is gone."""
+        if self.host is not None:
+            self.host.suspect(peer)
+            self._want_turn(self._world.now + self._loop_s)
+
     def arrived(self, peer: str, epoch: int, frame: bytes) -> None:
         """A frame came."""
         if self.host is not None:
             self._observer.heard(self.name, peer)
             self.host.receive(peer, epoch, wire.decode(frame))
-            self._want_turn(self._world.now + _LOOP_S)
+            self._want_turn(self._world.now + self._loop_s)
 
     def _synced(self, life: int, batch: int) -> None:
         if self.host is not None and life == self.life:
             self.host.durable(batch)
-            self._want_turn(self._world.now + _LOOP_S)
+            self._want_turn(self._world.now + self._loop_s)
 
     # The loop.
 

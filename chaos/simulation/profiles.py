@@ -1,8 +1,10 @@
 """What goes wrong in a run, and how often. The seed picks the profile, and everything within it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
-__all__ = ["PROFILES", "Profile"]
+from chaos.simulation.network import NetworkFaults
+
+__all__ = ["PROFILES", "Profile", "network_faults"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +14,9 @@ class Profile:
     name: str
     nodes: tuple[int, ...] = (3, 3, 5)
     safety_s: float = 12.0
-    clients: int = 4
+    # The founders start within this time.
+    start_max_s: float = 0.2
+    clients: int = 6
     # Pause of a client between an answer and its next call, at most.
     think_s: float = 0.4
 
@@ -35,6 +39,8 @@ class Profile:
     pause_max_s: float = 3.0
     wall_jump_every_s: float = 0.0
     flip_every_s: float = 0.0
+    # A disk is lost with all that was on it; not the next before the node has caught up.
+    lose_every_s: float = 0.0
     transfer_every_s: float = 0.0
     # Nodes beyond the first ones, that are added and removed.
     spare_nodes: int = 0
@@ -44,8 +50,10 @@ class Profile:
     delay_max_s: float = 0.002
     slow_rate: float = 0.0
     slow_max_s: float = 0.0
+    # How often a message arrives again, and what a broken connection had on its way arrives after all.
     twice_rate: float = 0.0
     twice_max_s: float = 0.5
+    late_rate: float = 0.3
     stall_rate: float = 0.0
     stall_max_s: float = 0.0
     sync_max_s: float = 0.002
@@ -63,15 +71,24 @@ class Profile:
     election_max_s: float = 1.1
 
 
+def network_faults(profile: Profile) -> NetworkFaults:
+    """The network of a profile."""
+    return NetworkFaults(
+        **{field.name: getattr(profile, field.name) for field in fields(NetworkFaults) if hasattr(profile, field.name)}
+    )
+
+
 _KILLS = Profile("kills", kill_every_s=1.5, reset_every_s=2.0)
 _NETWORK = Profile(
-    "network", reset_every_s=0.7, cut_every_s=1.2, slow_rate=0.05, slow_max_s=0.6, twice_rate=0.02, append_bytes=1024
+    "network", reset_every_s=0.7, cut_every_s=1.2, slow_rate=0.05, slow_max_s=0.6, twice_rate=0.02, append_bytes=2048
 )
 
 PROFILES: tuple[Profile, ...] = (
     _KILLS,
     Profile("power", power_every_s=2.0, blackout_every_s=4.0, reset_every_s=2.0, sync_max_s=0.01),
     _NETWORK,
+    # Connections are replaced all the time, and go on delivering.
+    replace(_NETWORK, name="late", reset_every_s=0.4, slow_rate=0.1, twice_rate=0.0, late_rate=0.8),
     Profile(
         "stalls",
         nodes=(5, 5, 3),
@@ -82,7 +99,7 @@ PROFILES: tuple[Profile, ...] = (
         slow_max_s=1.0,
         twice_rate=0.05,
         kill_every_s=6.0,
-        append_bytes=1024,
+        append_bytes=2048,
         clients=6,
         safety_s=16.0,
     ),
@@ -104,7 +121,7 @@ PROFILES: tuple[Profile, ...] = (
         rerun_every_s=4.0,
         twice_rate=0.5,
         twice_max_s=6.0,
-        append_bytes=1024,
+        append_bytes=2048,
         clients=6,
         safety_s=18.0,
     ),
@@ -114,7 +131,7 @@ PROFILES: tuple[Profile, ...] = (
         think_s=0.05,
         split_every_s=2.0,
         reset_every_s=5.0,
-        append_bytes=512,
+        append_bytes=1536,
         safety_s=8.0,
         keep_entries=1000,
     ),
@@ -137,9 +154,31 @@ PROFILES: tuple[Profile, ...] = (
         flip_every_s=4.0,
         stall_rate=0.01,
         stall_max_s=4.0,
-        stuck_rate=0.5,
+        stuck_rate=0.3,
         sync_max_s=0.03,
     ),
+    # The disks are slow, and the power goes while they write.
+    Profile(
+        "writes",
+        power_every_s=0.6,
+        blackout_every_s=3.0,
+        down_max_s=0.3,
+        sync_max_s=0.08,
+        flush_entries=3,
+        keep_entries=0,
+        think_s=0.1,
+    ),
+    Profile(
+        "losses",
+        start_max_s=3.0,
+        lose_every_s=0.8,
+        kill_every_s=1.0,
+        cut_every_s=1.0,
+        reset_every_s=2.0,
+        down_max_s=0.5,
+    ),
+    # In the end a leader's disk takes nothing any more.
+    Profile("stuck", kill_every_s=4.0, stall_rate=0.01, stall_max_s=1.0, stuck_rate=1.0, safety_s=6.0),
     Profile(
         "clocks",
         pause_every_s=1.5,
@@ -158,6 +197,8 @@ PROFILES: tuple[Profile, ...] = (
         transfer_every_s=3.0,
         safety_s=15.0,
     ),
+    # Hardly any faults, and much to do for the machine.
+    Profile("lives", nodes=(3,), kill_every_s=6.0, cut_every_s=4.0, clients=6, think_s=0.2, transfer_every_s=5.0),
     Profile(
         "alone",
         nodes=(1,),

@@ -2,19 +2,25 @@
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 __all__ = ["World"]
 
+# How often it is asked whether what is waited for has come.
+_ASK_S = 0.005
+
 
 class World:
-    """The calendar, the seed's randomness, and the story that is told with ``--trace``."""
+    """The calendar, the seed's randomness, the count of faults, and the story that is told with ``--trace``."""
 
     def __init__(self, seed: int, tell: Callable[[str], None] | None = None) -> None:
         self.rng = random.Random(seed)
         # Seconds since the start of the run.
         self.now = 0.0
+        # What has gone wrong so far, by kind.
+        self.faults: Counter[str] = Counter()
         self._calendar: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self._tell = tell
@@ -29,13 +35,16 @@ class World:
         self.at(self.now + delay_s, what, *args)
 
     def run_until(self, when: float, done: Callable[[], bool] | None = None) -> bool:
-        """Lives until a time, or until ``done()``; True if it was done."""
+        """Lives until a time, or until ``done()``, which is asked every now and then; True if it was done."""
         calendar = self._calendar
+        ask_at = self.now
         while calendar and calendar[0][0] <= when:
             self.now, _, what, args = heapq.heappop(calendar)
             what(*args)
-            if done is not None and done():
-                return True
+            if done is not None and self.now >= ask_at:
+                if done():
+                    return True
+                ask_at = self.now + _ASK_S
         self.now = when
         return False
 

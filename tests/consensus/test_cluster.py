@@ -47,6 +47,8 @@ class Cluster:
             bootstrap=self.addresses if bootstrap is None else bootstrap,
             settings=self.settings,
             tls=self.tls,
+            # No test here loses a disk.
+            founding=True,
         )
         await node.start()
         self.nodes[name], self.stores[name] = node, store
@@ -191,9 +193,11 @@ def test_without_a_majority_it_says_so(tmp_path: Path) -> None:
         with pytest.raises(TooLarge):
             await node.propose([bytes(5 << 20)], 0.3)
         await nodes.start("n2")
+        await nodes.start("n3")
         leader = await nodes.leader()
         await leader.propose([b"op"], 5.0)
-        await nodes.stop(({"n1", "n2"} - {leader.node_id}).pop())
+        for name in {"n1", "n2", "n3"} - {leader.node_id}:
+            await nodes.stop(name)
         with pytest.raises(OutcomeUnknown):
             await leader.propose([b"lost"], 0.3)
         await nodes.stop(leader.node_id)

@@ -1,30 +1,54 @@
-"""The cluster under all its guards lives through the seeds; without one of them it does not."""
+"""The cluster under all its guards lives through the seeds, with the real machine in it."""
 
 import pickle
 from typing import Any
 
 import pytest
 
-from chaos.simulation.plants import PLANTS
-from chaos.simulation.profiles import PROFILES
-from chaos.simulation.run import CLEAN, run_seed
-from chaos.simulation.stock import run_stock_seed
+from chaos.simulate import main
+from chaos.simulation.profiles import PROFILES, Profile
+from chaos.simulation.run import CLEAN, LIVENESS, SAFETY, run_seed
+from chaos.simulation.stockrun import run_stock_seed
+from resourcelease.consensus.guards import Newborn
+from resourcelease.consensus.journal import Journal
 
-# How far to look for a seed that shows a plant.
-SEEDS_MAX = 2000
+BY_NAME = {profile.name: profile for profile in PROFILES}
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
-def test_the_guarded_cluster_is_clean(profile: Any) -> None:
-    for seed in range(4):
+def test_the_guarded_cluster_is_clean(profile: Profile) -> None:
+    for seed in range(3):
         result = run_seed(seed, profile=profile)
         assert result.code == CLEAN, f"seed {seed} of {profile.name}: {result.detail}"
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("plant", PLANTS.values(), ids=lambda plant: plant.name)
-def test_every_plant_is_found(plant: Any) -> None:
-    assert any(run_seed(seed, plant=plant).code != CLEAN for seed in range(SEEDS_MAX))
+# Seeds that were not clean once, with what they had found.
+REGRESSIONS = [
+    # A node that had lost its disk voted for one that had never had a log, and acknowledged entries were gone.
+    ("losses", 86),
+    ("losses", 102),
+    ("losses", 112),
+]
+
+
+@pytest.mark.parametrize(("profile", "seed"), REGRESSIONS)
+def test_what_was_found_once_stays_mended(profile: str, seed: int) -> None:
+    result = run_seed(seed, profile=BY_NAME[profile])
+    assert result.code == CLEAN, result.detail
+
+
+def test_a_candidate_without_a_log_needs_everybody() -> None:
+    guard = Newborn(Journal([(b"\x01", 1, 0)], 0, "", newborn=True))
+    first, second = {"type": "response_vote", "term": 4}, {"type": "response_vote", "term": 4}
+    assert guard.counted("n2", {"type": "response_vote", "term": 3}, ["n2", "n3"]) == []
+    assert guard.counted("n3", first, ["n2", "n3"]) == []
+    assert guard.counted("n2", second, ["n2", "n3"]) == [("n3", first), ("n2", second)]
+
+
+def test_a_candidate_with_a_log_counts_each_vote_as_it_comes() -> None:
+    vote = {"type": "response_vote", "term": 4}
+    guard = Newborn(Journal([(b"\x01", 1, 0), (b"\x01", 2, 3)], 3, ""))
+    assert guard.counted("n2", vote, ["n2", "n3"]) == [("n2", vote)]
 
 
 def test_a_seed_is_the_same_run_every_time() -> None:
@@ -41,11 +65,41 @@ def test_nothing_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("dump", "dumps", "load", "loads", "_load", "_loads"):
         monkeypatch.setattr(pickle, name, refuse)
-    for seed in (5, 8, 11):
-        assert run_seed(seed).code == CLEAN
+    for name in ("snapshots", "members", "lives"):
+        assert run_seed(5, profile=BY_NAME[name]).code == CLEAN
 
 
-def test_the_library_as_it_ships_loses_acknowledged_operations() -> None:
-    backlog = next(profile for profile in PROFILES if profile.name == "backlog")
-    results = [run_stock_seed(seed, profile=backlog) for seed in range(10)]
-    assert any("acknowledged operations stay" in result.detail for result in results)
+def test_the_library_as_it_ships_breaks_promises() -> None:
+    results = [run_stock_seed(seed, profile=BY_NAME["backlog"]) for seed in range(6)]
+    assert any(result.code == SAFETY for result in results)
+
+
+def test_the_command_tells_the_seed_and_how_to_replay_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0:2", "--plant", "two-holders", "--until-found"]) == SAFETY
+    told = capsys.readouterr().out
+    assert "seed 0 (lives, 3 nodes): SAFETY: one live lease" in told
+    assert "replay: python -m chaos.simulate --seeds 0:1 --plant two-holders --trace" in told
+    assert "1 safety and 0 liveness violations" in told.splitlines()[-1]
+
+
+def test_the_command_is_content_with_a_clean_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "3", "--profile", "lives", "--nodes", "3"]) == CLEAN
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 seeds, ")
+
+
+def test_a_cluster_that_does_not_come_together_is_another_exit_code() -> None:
+    assert main(["--seeds", "0:5", "--plant", "no-reset", "--until-found"]) == LIVENESS
+
+
+def test_the_plants_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list-plants"]) == CLEAN
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 30
+    assert all(line.split(maxsplit=1)[1:] for line in lines)
+
+
+def test_messages_arrive_twice_and_late() -> None:
+    result = run_seed(0, profile=BY_NAME["elections"])
+    assert result.faults["message twice"] > 100
+    assert result.faults["message slow"] > 100
+    assert sum(profile.twice_rate > 0 for profile in PROFILES) >= 4

@@ -96,6 +96,9 @@ class Administration:
 
     def _move(self, change: _Change, now: float) -> str | None:
         if self._raft.state != LEADER:
+            if change.hand_over_until:
+                # It has done what it should. Asked again, the next leader would hand over in its turn.
+                return ""
             return f"this node does not lead; the leader is {self._raft.leader or 'not known'}"
         if self._raft.applied_index < self._raft.noop_index:
             return None
@@ -132,7 +135,9 @@ class Administration:
             self._learners[change.node] = change.address
             self._raft.add_learner(change.node)
             gap = self._journal.last_index - self._raft.match_index(change.node)
-            if gap > self._settings.learner_gap_max:
+            # Nor does a node with an empty disk vote before it has entries of this term, and its vote may be needed.
+            caught_up = self._raft.match_index(change.node) >= self._raft.noop_index
+            if gap > self._settings.learner_gap_max or not caught_up:
                 return None
         current[change.node] = change.address
         return self._submit(change, current)

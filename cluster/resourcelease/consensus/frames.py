@@ -1,14 +1,16 @@
-"""Frames on a stream: four bytes of length, then so many bytes; and the handshake that every connection begins with."""
+"""Frames on a connection: four bytes of length, then so many bytes; and the handshake that every one begins with."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
+from typing import cast
 
 import msgpack
 
 from resourcelease.consensus.wire import PROTOCOL_VERSION, WireError
 
-__all__ = ["Hello", "greet", "read_frame", "write_frame"]
+__all__ = ["Hello", "Line", "check_hello", "framed"]
 
 _LENGTH = Struct(">I")
 _MAGIC = "resourcelease"
@@ -25,44 +27,142 @@ class Hello:
     wanted: str
     incarnation: int
 
-
-async def read_frame(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
-    """One frame; ``WireError`` if it claims to be larger than allowed, ``IncompleteReadError`` at the end."""
-    (length,) = _LENGTH.unpack(await reader.readexactly(4))
-    if length > bytes_max:
-        raise WireError(f"a frame of {length} bytes, where {bytes_max} are allowed")
-    return await reader.readexactly(length) if length else b""
+    def to_frame(self) -> bytes:
+        """As it is sent."""
+        fields = [_MAGIC, PROTOCOL_VERSION, self.cluster_id, self.node_id, self.wanted, self.incarnation]
+        return bytes(msgpack.packb(fields))
 
 
-def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
-    """Hands a frame to the stream; an empty one is a sign of life."""
-    writer.write(_LENGTH.pack(len(frame)) + frame)
+def framed(frames: Iterable[bytes]) -> bytes:
+    """Frames as they travel; an empty one is a sign of life.
+
+    >>> framed([b"ab", b""])
+    b'\\x00\\x00\\x00\\x02ab\\x00\\x00\\x00\\x00'
+    """
+    pieces = []
+    for frame in frames:
+        pieces.append(_LENGTH.pack(len(frame)))
+        pieces.append(frame)
+    return b"".join(pieces)
 
 
-async def greet(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cluster_id: str, mine: Hello | None, node_id: str
-) -> Hello:
-    """Exchanges hellos. The caller speaks first; who was called (``mine`` is None) answers once it has been checked."""
-    if mine is not None:
-        _write_hello(writer, mine)
-    theirs = _parse(await read_frame(reader, _HELLO_BYTES_MAX))
+class Line(asyncio.Protocol):
+    """One connection, as frames.
+
+    What arrives is handed on within the very pass of the loop that read it, so a node whose loop was late hears what
+    its leader sent meanwhile before a timer can make it stand for election. Up to the hello nothing is read beyond one
+    small frame; the rest waits until ``attach``.
+    """
+
+    def __init__(self, bytes_max: int, made: "Callable[[Line], None] | None" = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._bytes_max = bytes_max
+        self._made = made
+        self._take: Callable[[list[bytes]], None] | None = None
+        self._buffer = bytearray()
+        # How much must be in the buffer before it is worth a look.
+        self._wanted = _LENGTH.size
+        self._transport: asyncio.Transport | None = None
+        self.heard_at = self._loop.time()
+        self.hello: asyncio.Future[bytes] = self._loop.create_future()
+        # Ends with the connection; with a ``WireError`` if that is why.
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    def attach(self, take: Callable[[list[bytes]], None]) -> None:
+        """Has all frames after the hello handed to ``take``, those of one read together."""
+        self._take = take
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._look()
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Sends at once, as far as the system takes it; lost if the connection is."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(framed(frames))
+
+    def abort(self) -> None:
+        """Ends the connection, whatever is under way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the other side has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is up."""
+        self._transport = cast(asyncio.Transport, transport)
+        if self._made is not None:
+            self._made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes came."""
+        self.heard_at = self._loop.time()
+        self._buffer += data
+        if len(self._buffer) >= self._wanted:
+            self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        for future in (self.hello, self.ended):
+            if not future.done():
+                future.set_exception(exc or ConnectionResetError("the other side closed the connection"))
+                # Nobody may be waiting for it.
+                future.exception()
+
+    def _look(self) -> None:
+        try:
+            if not self.hello.done():
+                self._look_for_hello()
+            elif self._take is not None and (frames := self._split(self._bytes_max, len(self._buffer))):
+                self._take(frames)
+        except WireError as error:
+            for future in (self.hello, self.ended):
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()
+            self.abort()
+
+    def _look_for_hello(self) -> None:
+        if frames := self._split(_HELLO_BYTES_MAX, 1):
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self.hello.set_result(frames[0])
+
+    def _split(self, bytes_max: int, count_max: int) -> list[bytes]:
+        """Takes whole frames off the buffer; empty ones are left out."""
+        buffer = bytes(self._buffer)
+        frames: list[bytes] = []
+        at = 0
+        self._wanted = _LENGTH.size
+        while len(buffer) - at >= _LENGTH.size and len(frames) < count_max:
+            (length,) = _LENGTH.unpack_from(buffer, at)
+            if length > bytes_max:
+                raise WireError(f"a frame of {length} bytes, where {bytes_max} are allowed")
+            end = at + _LENGTH.size + length
+            if end > len(buffer):
+                self._wanted = end - at
+                break
+            if length:
+                frames.append(buffer[at + _LENGTH.size : end])
+            at = end
+        del self._buffer[:at]
+        return frames
+
+
+def check_hello(frame: bytes, cluster_id: str, node_id: str, wanted: str | None = None) -> Hello:
+    """Reads the other side's hello; ``wanted`` is who should be there, if this side called."""
+    theirs = _parse(frame)
     if theirs.cluster_id != cluster_id:
         raise WireError(f"node {theirs.node_id!r} belongs to cluster {theirs.cluster_id!r}, not to {cluster_id!r}")
     if theirs.wanted != node_id:
         raise WireError(f"node {theirs.node_id!r} wants {theirs.wanted!r} at this address; here is {node_id!r}")
-    if mine is not None and theirs.node_id != mine.wanted:
-        raise WireError(f"{theirs.node_id!r} answers at the address of {mine.wanted!r}")
+    if wanted is not None and theirs.node_id != wanted:
+        raise WireError(f"{theirs.node_id!r} answers at the address of {wanted!r}")
     return theirs
-
-
-def answer(writer: asyncio.StreamWriter, mine: Hello) -> None:
-    """The second hello."""
-    _write_hello(writer, mine)
-
-
-def _write_hello(writer: asyncio.StreamWriter, hello: Hello) -> None:
-    fields = [_MAGIC, PROTOCOL_VERSION, hello.cluster_id, hello.node_id, hello.wanted, hello.incarnation]
-    write_frame(writer, msgpack.packb(fields))
 
 
 def _parse(frame: bytes) -> Hello:

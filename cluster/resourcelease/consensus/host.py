@@ -17,7 +17,7 @@ from resourcelease.consensus.administration import Administration
 from resourcelease.consensus.api import ConsensusBroken, Machine, Machines, NoLeader, OutcomeUnknown
 from resourcelease.consensus.effects import Applied, Effects
 from resourcelease.consensus.entries import KIND_MEMBERS, KIND_OPS, Origin, decode_ops, encode_ops
-from resourcelease.consensus.guards import Connections, Durability, HeldReplies, ResetThrottle, VoteBox, trim
+from resourcelease.consensus.guards import Connections, Durability, HeldReplies, Newborn, ResetThrottle, VoteBox, trim
 from resourcelease.consensus.journal import Entry, Journal
 from resourcelease.consensus.leaseclock import LeaseClock
 from resourcelease.consensus.members import MEMBERS_ROW, unpack_members
@@ -58,6 +58,7 @@ class Host:
         settings: Settings | None = None,
         guards: Guards = ALL_GUARDS,
         has_room: Callable[[str], bool] = lambda peer: True,
+        founding: bool = False,
     ) -> None:
         self.node_id = node_id
         self.settings = settings = settings or Settings()
@@ -69,9 +70,8 @@ class Host:
         # A number no earlier run of this node had: replies to an earlier run must not answer calls of this one.
         self._incarnation = incarnation if guards.reqid else 0
 
-        recovered: Recovered = recover(store, machines, bootstrap, guards)
-        # A snapshot that is installed brings another one.
-        self.machine: Machine = recovered.machine
+        recovered: Recovered = recover(store, machines, bootstrap, guards, founding=founding)
+        self.machine: Machine = recovered.machine  # another one once a snapshot is installed
         self.membership = recovered.membership
         self._journal = recovered.journal
         self._effects = Effects()
@@ -92,7 +92,7 @@ class Host:
             now=now,
         )
         self._held = HeldReplies()
-        self._votes = VoteBox()
+        self._votes, self._newborn = VoteBox(), Newborn(self._journal)
         self._resets = ResetThrottle(settings.reset_repeat_s)
         self._incoming = Incoming(guarded=guards.snapseq)
         self._arrived: Arrived | None = None
@@ -235,6 +235,7 @@ class Host:
                 self._deliver(*self._inbox.popleft())
             self._show_held_replies()
             self._install_arrived()
+            self._stand_alone()
             self._check_disk()
             self._effects.administered += self.administration.turn(now)
             self._submit()
@@ -272,10 +273,15 @@ class Host:
             return self._durability.settled and not self._journal.dirty
         return True
 
+    def _stand_alone(self) -> None:
+        """Where nobody else can lead there is nobody to wait for."""
+        if list(self.members) == [self.node_id] and self._raft.state != LEADER:
+            self._raft.stand_at(self._now)
+
     def _check_disk(self) -> None:
         """Guard **stall**: a leader whose disk stands still would block the cluster while its heartbeats go on."""
-        if self.node_id not in self.members:
-            # A node that is joining, or was removed, never stands.
+        if self.node_id not in self.members or self._newborn.catching_up:
+            # A node that is joining, was removed, or has forgotten what it promised never stands.
             self._raft.stand_by(self._now + self.settings.election_max_s)
         waiting_s = self._now - self._durability.waiting_since(self._now)
         if not self._guards.stall or waiting_s < self.settings.fallback_s:
@@ -294,6 +300,7 @@ class Host:
             self._effects.administered += self.administration.leadership_lost()
         if leads and not self._led_term:
             self._led_term = self._raft.term
+            self._newborn.heard(self.node_id, self._raft.term)
             self._told = (0, 0)
 
     # Proposals.
@@ -312,9 +319,10 @@ class Host:
         if self.administration.handing_over:
             return
         room = self.settings.in_flight_entries_max - (self._journal.last_index - self._raft.commit_index)
-        while self._queue and room > 0:
+        ops_max = self.settings.in_flight_ops_max
+        while self._queue and room > 0 and self._queue.ops_under_way < ops_max:
             room -= 1
-            taken = self._queue.take(self.settings.entry_bytes_max)
+            taken = self._queue.take(self.settings.entry_bytes_max, ops_max - self._queue.ops_under_way)
             self._append([origin for origin, _ in taken], [ops for _, ops in taken])
         due_ms = self.machine.next_due_ms()
         if due_ms is not None and self._clock.stamped_ms < due_ms <= self._clock.reading_ms(self._now):
@@ -403,6 +411,7 @@ class Host:
             self._raft.deliver(peer, message)
         finally:
             self._answer_as = None
+        self._newborn.heard(peer, self._raft.term)
 
     def _on_chunk(self, peer: str, message: Message) -> None:
         if message["term"] < self._raft.term:
@@ -496,14 +505,16 @@ class Host:
             leads = self._raft.state == LEADER
             if leads or self._now - self._heard_leader_at < self.settings.election_min_s:
                 return
-        self._raft.deliver(peer, message)
+        if self._newborn.may_vote(message):
+            self._raft.deliver(peer, message)
 
     def _on_vote(self, peer: str, message: Message) -> None:
         if peer not in self.members:
             return
         if self._guards.vote and (message["term"] != self._raft.term or not self._votes.admits(peer, message["term"])):
             return
-        self._raft.deliver(peer, message)
+        for voter, vote in self._newborn.counted(peer, message, self._others()):
+            self._raft.deliver(voter, vote)
 
     def _on_propose(self, peer: str, message: Message) -> None:
         if self._raft.state != LEADER:

@@ -9,10 +9,15 @@ from typing import Any, overload
 
 from resourcelease.storage.api import JournalEntry, WriteBatch
 
-__all__ = ["Entry", "Journal"]
+__all__ = ["NEWBORN", "Entry", "Journal"]
 
 # As the library has it: command, index, term.
 Entry = tuple[bytes, int, int]
+
+
+# Stands before the vote on disk for as long as the node does not know what it may once have promised; see guard
+# **newborn** in ``guards``.
+NEWBORN = "\x00newborn "
 
 
 def _ignore(*_: Any) -> None:
@@ -22,10 +27,11 @@ def _ignore(*_: Any) -> None:
 class Journal:
     """Entries from ``first_index`` on, gapless; never empty once the library has started."""
 
-    def __init__(self, entries: Iterable[Entry], term: int, voted_for: str) -> None:
+    def __init__(self, entries: Iterable[Entry], term: int, voted_for: str, *, newborn: bool = False) -> None:
         self._entries: list[Entry] = list(entries)
         self._term = term
         self._voted_for = voted_for
+        self._newborn = newborn
         self._pending = WriteBatch()
         self._dirty = False
         self._bytes = sum(len(entry[0]) for entry in self._entries)
@@ -154,8 +160,22 @@ class Journal:
         if (term, voted_for) == (self._term, self._voted_for):
             return
         self._term, self._voted_for = term, voted_for
-        self._pending.vote = (term, voted_for)
+        self._write_vote()
+
+    def _write_vote(self) -> None:
+        self._pending.vote = (self._term, NEWBORN + self._voted_for if self._newborn else self._voted_for)
         self._dirty = True
+
+    @property
+    def newborn(self) -> bool:
+        """Whether this node began with an empty disk and has not caught up since."""
+        return self._newborn
+
+    def grown_up(self, leader: str) -> None:
+        """It has caught up. Its vote of this term counts as given to the leader: it may have been, before."""
+        self._newborn = False
+        self._voted_for = self._voted_for or leader
+        self._write_vote()
 
     def getCurrentTerm(self) -> int:
         """The term."""

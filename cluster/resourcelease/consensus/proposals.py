@@ -38,6 +38,8 @@ class Proposals:
         self._fresh: deque[Pending] = deque()
         self._route: tuple[str, int, int] | None = None
         self._review_at = 0.0
+        # No deadline is earlier. It may lag behind, so that a turn need not look through all that wait.
+        self._earliest = float("inf")
         self._count = 0
 
     def __len__(self) -> int:
@@ -48,6 +50,7 @@ class Proposals:
         self._count += 1
         pending = Pending(self._count, count, ops, deadline)
         self._pending[pending.number] = pending
+        self._earliest = min(self._earliest, deadline)
         self._fresh.append(pending)
         return pending.number
 
@@ -57,9 +60,12 @@ class Proposals:
 
     def expired(self, now: float) -> list[Pending]:
         """Those whose deadline has passed; they are forgotten."""
+        if now < self._earliest:
+            return []
         late = [pending for pending in self._pending.values() if pending.deadline <= now]
         for pending in late:
             del self._pending[pending.number]
+        self._earliest = min((pending.deadline for pending in self._pending.values()), default=float("inf"))
         return late
 
     def to_send(self, route: tuple[str, int, int] | None, now: float) -> Iterator[Pending]:
@@ -84,8 +90,7 @@ class Proposals:
         """When to look again."""
         if not self._pending:
             return None
-        earliest = min(pending.deadline for pending in self._pending.values())
-        return min(earliest, max(self._review_at, now))
+        return min(self._earliest, max(self._review_at, now))
 
 
 class Queue:
@@ -95,6 +100,9 @@ class Queue:
         self._queue: deque[tuple[Origin, bytes]] = deque()
         # Queued, or appended and not yet applied.
         self._known: set[tuple[str, int, int]] = set()
+        # Of those appended: how many ops.
+        self._under_way: dict[tuple[str, int, int], int] = {}
+        self.ops_under_way = 0
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -106,22 +114,29 @@ class Queue:
             self._known.add(key)
             self._queue.append((origin, ops))
 
-    def take(self, bytes_max: int) -> list[tuple[Origin, bytes]]:
+    def take(self, bytes_max: int, ops_max: int) -> list[tuple[Origin, bytes]]:
         """As many as fit into one entry, at least one, in order."""
-        taken = [self._queue.popleft()]
-        size = len(taken[0][1])
+        taken: list[tuple[Origin, bytes]] = []
+        size = count = 0
         while self._queue:
-            size += len(self._queue[0][1])
-            if size > bytes_max:
+            origin, ops = self._queue[0]
+            size += len(ops)
+            count += origin.ops
+            if taken and (size > bytes_max or count > ops_max):
                 break
             taken.append(self._queue.popleft())
+            self._under_way[origin[:3]] = origin.ops
+            self.ops_under_way += origin.ops
         return taken
 
     def applied(self, origin: Origin) -> None:
         """It is done; sent again, it is answered by the machine."""
         self._known.discard(origin[:3])
+        self.ops_under_way -= self._under_way.pop(origin[:3], 0)
 
     def clear(self) -> None:
         """This node no longer leads; the proposers will turn to the next leader."""
         self._queue.clear()
         self._known.clear()
+        self._under_way.clear()
+        self.ops_under_way = 0

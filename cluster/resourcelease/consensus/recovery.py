@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from resourcelease.consensus.api import ConsensusBroken, Machine, Machines
-from resourcelease.consensus.journal import Journal
+from resourcelease.consensus.journal import NEWBORN, Journal
 from resourcelease.consensus.members import MEMBERS_ROW, Membership, unpack_members
 from resourcelease.consensus.settings import Guards
 from resourcelease.storage.api import Loaded, Store
@@ -23,7 +23,9 @@ class Recovered(NamedTuple):
     rows_term: int
 
 
-def recover(store: Store, machines: Machines, bootstrap: Mapping[str, str], guards: Guards) -> Recovered:
+def recover(
+    store: Store, machines: Machines, bootstrap: Mapping[str, str], guards: Guards, *, founding: bool = False
+) -> Recovered:
     """Loads the machine from the stored rows, and the journal that goes on from there.
 
     Guard **align**: the library clears a journal that does not begin exactly where its state ends, and with it whatever
@@ -34,7 +36,10 @@ def recover(store: Store, machines: Machines, bootstrap: Mapping[str, str], guar
     """
     loaded = store.load()
     entries = [(entry.data, entry.index, entry.term) for entry in store.entries(loaded.first_index, loaded.last_index)]
-    journal = Journal(entries, loaded.term, loaded.voted_for)
+    newborn = loaded.voted_for.startswith(NEWBORN) or (
+        not founding and not loaded.term and not loaded.rows_index and loaded.last_index <= 1
+    )
+    journal = Journal(entries, loaded.term, loaded.voted_for.removeprefix(NEWBORN), newborn=newborn)
     members = dict(bootstrap)
     machine = machines.new()
     if loaded.rows_index:

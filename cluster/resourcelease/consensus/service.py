@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from resourcelease.consensus.effects import Applied, Effects
 from resourcelease.consensus.entries import join_ops
 from resourcelease.consensus.host import Host
 from resourcelease.consensus.peers import Peers, TlsContexts
+from resourcelease.consensus.questions import Questions
 from resourcelease.consensus.settings import Settings
 from resourcelease.consensus.wire import Message
 from resourcelease.storage.api import Store
@@ -47,7 +49,14 @@ class Status:
 
 
 class Consensus:
-    """One node. ``bootstrap`` is the first configuration, id to address; empty for a node that will be added."""
+    """One node. ``bootstrap`` is the first configuration, id to address; empty for a node that will be added.
+
+    An empty disk may be one that was lost. So a node that finds its own empty votes for nobody who has a log, until it
+    has caught up. ``founding`` says that this start founds the cluster, and nothing was ever promised.
+    """
+
+    # Where the others call, once it listens.
+    address = ""
 
     def __init__(
         self,
@@ -58,6 +67,7 @@ class Consensus:
         bootstrap: Mapping[str, str],
         settings: Settings | None = None,
         tls: TlsContexts | None = None,
+        founding: bool = False,
         on_applied: Callable[[Sequence[Applied]], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
@@ -79,6 +89,7 @@ class Consensus:
             opened=self._opened,
             closed=self._closed,
             received=self._received,
+            settled=self._turn,
             gone=self._gone,
         )
         self._host = Host(
@@ -91,16 +102,22 @@ class Consensus:
             bootstrap=bootstrap,
             settings=self.settings,
             has_room=self._peers.has_room,
+            founding=founding,
         )
+        self.questions = Questions(lambda peer, message: self._peers.send(peer, [wire.encode(message)]))
         self._waiters: dict[int, asyncio.Future[Any]] = {}
         self._tickets: dict[int, Callable[[str], None]] = {}
         self._asked: dict[int, asyncio.Future[str]] = {}
         self._asks = 0
-        self._woken = False
+        # The turn that is on its way, if any.
+        self._woken: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
+        # Numbers of batches that are on disk, and errors; filled on the store's thread, emptied on the loop.
+        self._synced: deque[tuple[int, BaseException | None]] = deque()
+        self._sync_told = False
         self._failure: BaseException | None = None
         self._running = False
-        self.address = ""
 
     # Life.
 
@@ -113,6 +130,7 @@ class Consensus:
     async def stop(self) -> None:
         """Ends at once; what waits for an answer gets ``OutcomeUnknown``. The store is left to its owner."""
         self._halt(None)
+        await self.questions.close()
         await self._peers.close()
 
     async def __aenter__(self) -> "Consensus":
@@ -217,7 +235,7 @@ class Consensus:
             self._take_request(action, node, address, deadline, lambda refusal: self._told(number, refusal))
         else:
             message = {"type": "admin", "number": number, "action": action, "node": node, "address": address}
-            self._peers.send(leader, wire.encode(message))
+            self._peers.send(leader, [wire.encode(message)])
         try:
             async with asyncio.timeout_at(deadline):
                 return await answer
@@ -240,6 +258,7 @@ class Consensus:
 
     def _opened(self, peer: str, epoch: int) -> None:
         self._host.opened(peer, epoch)
+        self.questions.opened(peer)
         self._wake()
 
     def _closed(self, peer: str, epoch: int) -> None:
@@ -251,27 +270,31 @@ class Consensus:
             number = message["number"]
 
             def tell(refusal: str) -> None:
-                self._peers.send(peer, wire.encode({"type": "admin_done", "number": number, "refusal": refusal}))
+                self._peers.send(peer, [wire.encode({"type": "admin_done", "number": number, "refusal": refusal})])
 
             deadline = self._loop.time() + 60.0
             self._take_request(message["action"], message["node"], message["address"], deadline, tell)
         elif message["type"] == "admin_done":
             self._told(message["number"], message["refusal"])
+        elif message["type"] in ("ask", "answer"):
+            self.questions.received(peer, message)
         else:
             self._host.receive(peer, epoch, message)
-            self._wake()
 
     def _gone(self, peer: str) -> None:
         self._host.suspect(peer)
         self._wake()
 
-    def _synced(self, number: int, future: "Future[None]") -> None:
-        error = future.exception()
-        if error is not None:
-            self._fail(error)
-        else:
+    def _on_synced(self) -> None:
+        """A commit is back; what one fsync covered, and what came back since, is taken together."""
+        self._sync_told = False
+        while self._synced:
+            number, error = self._synced.popleft()
+            if error is not None:
+                self._fail(error)
+                return
             self._host.durable(number)
-            self._wake()
+        self._turn()
 
     # The loop.
 
@@ -282,12 +305,14 @@ class Consensus:
             raise NoLeader("this node is not running")
 
     def _wake(self) -> None:
-        if not self._woken and self._running:
-            self._woken = True
-            self._loop.call_soon(self._turn)
+        """Has a turn after whatever else arrives in this pass of the loop: so it is one entry for all callers."""
+        if self._woken is None and self._running:
+            self._woken = self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._woken = False
+        if self._woken is not None:
+            self._woken.cancel()
+            self._woken = None
         if not self._running:
             return
         try:
@@ -296,17 +321,29 @@ class Consensus:
         except Exception as error:  # a node that cannot keep the rules must not go on
             self._fail(error)
             return
+        self._due_at = self._host.next_turn_at()
+        if self._timer is None or self._timer.when() > self._due_at:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._host.next_turn_at(), self._wake)
+        self._timer = self._loop.call_at(self._due_at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        # Set once and left standing while turns put off what it was set for: arming one costs more than a look.
+        self._timer = None
+        if self._loop.time() >= self._due_at:
+            self._turn()
+        else:
+            self._set_timer()
 
     def _carry_out(self, effects: Effects) -> None:
+        # Sent first: the way to another disk and back is longer than that to this one.
+        self._send(effects.sends)
         if effects.write is not None:
             number, batch = effects.write
-            future = self._store.write(batch)
-            future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._synced, number, done))
-        for peer, message in effects.sends:
-            self._peers.send(peer, wire.encode(message))
+            self._store.write(batch).add_done_callback(lambda done: self._written(number, done))
         if effects.applied and self._on_applied is not None:
             self._on_applied(effects.applied)
         for proposal, answer in effects.answers:
@@ -320,6 +357,28 @@ class Consensus:
         for ticket, refusal in effects.administered:
             self._tickets.pop(ticket)(refusal)
         self._peers.want(self._host.members, self._host.administration.learners)
+
+    def _send(self, sends: Sequence[tuple[str, Message]]) -> None:
+        frames: dict[str, list[bytes]] = {}
+        # Followers that stand at the same place are sent the same bytes.
+        packed: dict[tuple[int, ...], bytes] = {}
+        for peer, message in sends:
+            if message.get("entries"):
+                key = (message["prevLogIdx"], message["prevLogTerm"], message["commit_index"], len(message["entries"]))
+                frame = packed.get(key) or packed.setdefault(key, wire.encode(message))
+            else:
+                frame = wire.encode(message)
+            frames.setdefault(peer, []).append(frame)
+        for peer, together in frames.items():
+            self._peers.send(peer, together)
+
+    def _written(self, number: int, done: "Future[None]") -> None:
+        """On the store's thread: wakes the loop, once for all that it has not looked at yet."""
+        self._synced.append((number, done.exception()))
+        # In this order: whoever takes the mark away looks at all that was there before.
+        if not self._sync_told and not self._loop.is_closed():
+            self._sync_told = True
+            self._loop.call_soon_threadsafe(self._on_synced)
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is not None:

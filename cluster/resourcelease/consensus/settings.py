@@ -37,6 +37,9 @@ class Settings:
     frame_bytes_max: int = 32 * _MIB
     # Entries a leader keeps on their way before it gathers more proposals into the next one.
     in_flight_entries_max: int = 64
+    # Ops in those entries. They may all be applied in one turn of the loop, on every node at once, and that turn must
+    # be much shorter than an election takes to begin: an op alone costs the machine some 30 microseconds.
+    in_flight_ops_max: int = 10_000
     # Proposals that wait here for a leader or for room; more are refused.
     pending_max: int = 100_000
 

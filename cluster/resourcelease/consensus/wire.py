@@ -14,7 +14,7 @@ PROTOCOL_VERSION = 1
 
 Message = dict[str, Any]
 
-_APPEND, _SNAPSHOT, _NEXT, _ASK_VOTE, _VOTE, _TIMEOUT_NOW, _PROPOSE, _ADMIN, _ADMIN_DONE = range(9)
+_APPEND, _SNAPSHOT, _NEXT, _ASK_VOTE, _VOTE, _TIMEOUT_NOW, _PROPOSE, _ADMIN, _ADMIN_DONE, _ASK, _ANSWER = range(11)
 
 
 class WireError(Exception):
@@ -210,6 +210,14 @@ def _unpack_admin_done(fields: list[Any]) -> Message:
     return {"type": "admin_done", "number": _int(number), "refusal": _text(refusal)}
 
 
+def _carrier(name: str) -> Callable[[list[Any]], Message]:
+    def unpack(fields: list[Any]) -> Message:
+        number, body = fields
+        return {"type": name, "number": _int(number), "body": _bytes(body)}
+
+    return unpack
+
+
 _PACKERS: dict[str, Callable[[Message], list[Any]]] = {
     "append_entries": _pack_append,
     "next_node_idx": _pack_next,
@@ -219,6 +227,8 @@ _PACKERS: dict[str, Callable[[Message], list[Any]]] = {
     "propose": _pack_propose,
     "admin": lambda m: [_ADMIN, m["number"], m["action"], m["node"], m["address"]],
     "admin_done": lambda m: [_ADMIN_DONE, m["number"], m["refusal"]],
+    "ask": lambda m: [_ASK, m["number"], m["body"]],
+    "answer": lambda m: [_ANSWER, m["number"], m["body"]],
 }
 _UNPACKERS: dict[int, Callable[[list[Any]], Message]] = {
     _APPEND: _unpack_append,
@@ -230,4 +240,6 @@ _UNPACKERS: dict[int, Callable[[list[Any]], Message]] = {
     _PROPOSE: _unpack_propose,
     _ADMIN: _unpack_admin,
     _ADMIN_DONE: _unpack_admin_done,
+    _ASK: _carrier("ask"),
+    _ANSWER: _carrier("answer"),
 }

@@ -33,8 +33,9 @@ class StoreOptions:
     snapshots_kept: int = 2
     # A snapshot is synced after each piece, so that a commit never waits behind more than one.
     snapshot_piece_bytes: int = 1 * _MIB
-    # How fast a snapshot is written at most; 0: no limit.
-    snapshot_bytes_per_s: int = 0
+    # How fast a snapshot is written at most; 0: no limit. Without one it would take a core and the disk from
+    # the commits meanwhile, and nobody waits for it.
+    snapshot_bytes_per_s: int = 64 * _MIB
     # False only to measure what the fsync costs: a power cut may then lose or damage anything.
     sync: bool = True
 

@@ -1,0 +1,98 @@
+"""Verdicts and heartbeats by plain calls, joined: for leases that did not come by a stream."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from resourcelease import v1
+from resourcelease.client.caller import Caller
+from resourcelease.client.errors import AlreadySettled, LeaseLost, NotFound, ResourceLeaseError, error_of_item
+from resourcelease.client.keeper import Keeper
+from resourcelease.client.lane import Lane
+from resourcelease.client.lease import Lease
+
+__all__ = ["GONE", "CallAcks"]
+
+# After one of these the lease is no more.
+GONE = (LeaseLost, AlreadySettled, NotFound)
+
+Verdict = ResourceLeaseError | None
+
+
+class CallAcks:
+    """What one peer has to say about its leases in one namespace."""
+
+    def __init__(self, caller: Caller, namespace: str, peer_id: str) -> None:
+        self._caller = caller
+        self._of: dict[str, Any] = {"namespace": namespace, "peer_id": peer_id}
+        self._loop = asyncio.get_running_loop()
+        self.completing: Lane[v1.Handle, None] = Lane(self._send_complete)
+        self.failing: Lane[v1.FailEntry, None] = Lane(self._send_fail)
+        self.beating: Lane[v1.Handle, float] = Lane(self._send_heartbeat)
+        self._keeper: Keeper | None = None
+
+    async def complete(self, lease: Lease) -> None:
+        """Ends the item well."""
+        if self._keeper is not None:
+            self._keeper.discard(lease)
+        try:
+            await self.completing.put(lease.handle)
+        except GONE as error:
+            lease.lose(error)
+            raise
+
+    async def fail(self, lease: Lease, entry: v1.FailEntry) -> None:
+        """Ends the attempt badly, or gives the lease back."""
+        if self._keeper is not None:
+            self._keeper.discard(lease)
+        try:
+            await self.failing.put(entry)
+        except GONE as error:
+            lease.lose(error)
+            raise
+
+    async def heartbeat(self, lease: Lease) -> None:
+        """Extends the lease."""
+        try:
+            lease.deadline = max(lease.deadline, await self.beating.put(lease.handle))
+        except GONE as error:
+            lease.lose(error)
+            raise
+
+    def keep(self, lease: Lease) -> None:
+        """Extends the lease from now on, until it is settled."""
+        if self._keeper is None:
+            self._keeper = Keeper(self._beat, lease.remaining / 3)
+        self._keeper.interval = min(self._keeper.interval, max(lease.remaining / 3, 0.02))
+        self._keeper.add(lease)
+
+    async def close(self) -> None:
+        """Gives up what is under way."""
+        if self._keeper is not None:
+            await self._keeper.close()
+        await self.completing.close()
+        await self.failing.close()
+        await self.beating.close()
+
+    async def _send_complete(self, handles: list[v1.Handle], oldest: float) -> Sequence[Verdict]:
+        entries = [v1.CompleteEntry(handle=handle) for handle in handles]
+        request = v1.CompleteRequest(**self._of, entries=entries)
+        answer: v1.CompleteResponse = await self._caller.change("Complete", request, self._caller.left(oldest))
+        return [error_of_item(result.error) if result.HasField("error") else None for result in answer.results]
+
+    async def _send_fail(self, entries: list[v1.FailEntry], oldest: float) -> Sequence[Verdict]:
+        request = v1.FailRequest(**self._of, entries=entries)
+        answer: v1.FailResponse = await self._caller.change("Fail", request, self._caller.left(oldest))
+        return [error_of_item(result.error) if result.HasField("error") else None for result in answer.results]
+
+    async def _send_heartbeat(self, handles: list[v1.Handle], oldest: float) -> Sequence[float | ResourceLeaseError]:
+        request = v1.HeartbeatRequest(**self._of, handles=handles)
+        sent_at = self._loop.time()
+        answer: v1.HeartbeatResponse = await self._caller.change("Heartbeat", request, self._caller.left(oldest))
+        deadline = sent_at + answer.remaining_ms / 1000
+        return [error_of_item(result.error) if result.HasField("error") else deadline for result in answer.results]
+
+    async def _beat(self, leases: list[Lease]) -> v1.HeartbeatResponse:
+        request = v1.HeartbeatRequest(**self._of, handles=[lease.handle for lease in leases])
+        answer: v1.HeartbeatResponse = await self._caller.change("Heartbeat", request)
+        return answer

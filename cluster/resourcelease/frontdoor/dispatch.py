@@ -1,0 +1,139 @@
+"""From a table of methods to gRPC handlers: one path for every call.
+
+A request that is no message, a refusal, and an error nobody foresaw each become a status here and nowhere else.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from resourcelease.frontdoor.callers import Caller, Callers
+from resourcelease.frontdoor.gate import Gate
+from resourcelease.frontdoor.refusals import Refused, trailers
+from resourcelease.frontdoor.scan import too_many_entries
+from resourcelease.model.errors import Reason
+
+__all__ = ["Dispatch", "Method"]
+
+logger = logging.getLogger(__name__)
+
+Unary = Callable[[Caller, Any], Awaitable[Any]]
+ServerStream = Callable[[Caller, Any], AsyncIterator[Any]]
+Duplex = Callable[[Caller], Awaitable[None]]
+Method = Unary | ServerStream | Duplex
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _NoMessage(NamedTuple):
+    """What stands for a request that could not be read."""
+
+    why: str
+
+
+class Dispatch:
+    """Makes handlers of methods."""
+
+    def __init__(self, callers: Callers, gate: Gate) -> None:
+        self._callers = callers
+        self._gate = gate
+
+    def service(self, service: ServiceDescriptor, methods: Mapping[str, Any]) -> grpc.GenericRpcHandler:
+        """The handler of a service; ``methods`` has every one of its methods, by name."""
+        declared = {method.name for method in service.methods}
+        assert declared == set(methods), declared ^ set(methods)
+        handlers = {method.name: self._handler(method, methods[method.name]) for method in service.methods}
+        return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+    def _handler(self, method: MethodDescriptor, run: Any) -> Any:
+        read = _reader(method)
+        write = GetMessageClass(method.output_type).SerializeToString
+        if method.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._duplex(run), read, write)
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._server_stream(run), read, write)
+        return grpc.unary_unary_rpc_method_handler(self._unary(run), read, write)
+
+    def _unary(self, run: Unary) -> Callable[[Any, _Context], Awaitable[Any]]:
+        async def handle(request: Any, context: _Context) -> Any:
+            key = context.peer()
+            try:
+                self._gate.enter(key)
+                try:
+                    if type(request) is _NoMessage:
+                        raise Refused(Reason.INVALID_ARGUMENT, request.why)
+                    return await run(Caller(self._callers, context), request)
+                finally:
+                    self._gate.leave(key)
+            except Exception as error:
+                await _abort(context, error)
+
+        return handle
+
+    def _server_stream(self, run: ServerStream) -> Callable[[Any, _Context], Awaitable[None]]:
+        async def handle(request: Any, context: _Context) -> None:
+            key = context.peer()
+            try:
+                self._gate.enter_stream(key)
+                try:
+                    if type(request) is _NoMessage:
+                        raise Refused(Reason.INVALID_ARGUMENT, request.why)
+                    async for message in run(Caller(self._callers, context), request):
+                        await context.write(message)
+                finally:
+                    self._gate.leave_stream(key)
+            except Exception as error:
+                await _abort(context, error)
+
+        return handle
+
+    def _duplex(self, run: Duplex) -> Callable[[Any, _Context], Awaitable[None]]:
+        async def handle(_: Any, context: _Context) -> None:
+            key = context.peer()
+            try:
+                self._gate.enter_stream(key)
+                try:
+                    await run(Caller(self._callers, context))
+                finally:
+                    self._gate.leave_stream(key)
+            except Exception as error:
+                await _abort(context, error)
+
+        return handle
+
+
+def _reader(method: MethodDescriptor) -> Callable[[bytes], Any]:
+    """Reads a request, or says why it is none; a reader that raised would be an error of the server's."""
+    kind: type[Message] = GetMessageClass(method.input_type)
+    listed = [field.number for field in method.input_type.fields if field.is_repeated]
+
+    def read(data: bytes) -> Any:
+        try:
+            if too_many_entries(data, listed):
+                return _NoMessage(f"the {method.input_type.name} lists more entries than any list may have")
+            return kind.FromString(data)
+        except DecodeError:
+            return _NoMessage(f"{len(data)} bytes that are not a {method.input_type.name}")
+
+    return read
+
+
+async def _abort(context: _Context, error: Exception) -> None:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if context.done() or isinstance(error, grpc.aio.InternalError):
+        # The caller has gone, or takes nothing any more: there is nobody to tell.
+        raise asyncio.CancelledError from error
+    try:
+        if isinstance(error, Refused):
+            code, message, metadata = trailers(error)
+            await context.abort(code, message, metadata)
+        logger.error("a call failed for a reason nobody foresaw", exc_info=error)
+        await context.abort(grpc.StatusCode.INTERNAL, f"an error of this node: {type(error).__name__}; see its log")
+    except grpc.aio.InternalError as gone:
+        raise asyncio.CancelledError from gone

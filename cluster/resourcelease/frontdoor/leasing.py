@@ -1,0 +1,102 @@
+"""One unary Lease call that waits for its leases."""
+
+import asyncio
+
+from resourcelease.frontdoor.granter import Granter
+from resourcelease.frontdoor.refusals import Refused
+from resourcelease.model.errors import Reason
+from resourcelease.model.ops import Lease
+from resourcelease.model.results import Granted
+
+__all__ = ["NOTHING", "LeaseWaiter"]
+
+NOTHING = Granted([], [], [], [], {}, 0, 0)
+
+
+class LeaseWaiter:
+    """Waits until there is something to grant, its time is over, or its caller has gone."""
+
+    def __init__(self, granter: Granter, op: Lease) -> None:
+        self.ticket = 0
+        self._granter = granter
+        self._op = op
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[Granted] = self._loop.create_future()
+        self._in_line = False
+        self._time_over = False
+        self._paused: Refused | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Whose items."""
+        return self._op.call.namespace
+
+    async def wait(self, wait_s: float) -> Granted:
+        """The leases, possibly none; raises ``Refused``. If the caller goes, so does what it would have got."""
+        self._granter.seek(self)
+        timer = self._loop.call_later(wait_s, self.end_wait)
+        try:
+            return await asyncio.shield(self._answer)
+        except asyncio.CancelledError:
+            if self._answer.done() and not self._answer.cancelled() and self._answer.exception() is None:
+                self._granter.give_back(self._op.call, self._answer.result())
+            self._answer.cancel()
+            self._granter.leave(self)
+            raise
+        finally:
+            timer.cancel()
+
+    def end_wait(self) -> None:
+        """The time to wait is over; a grant that is under way is still waited for."""
+        self._time_over = True
+        if self._in_line and not self._answer.done():
+            self._granter.leave(self)
+            self._answer_nothing()
+
+    def stop(self, refused: Refused) -> None:
+        """The node stops: the caller is told to ask elsewhere."""
+        if self._in_line and not self._answer.done():
+            self._granter.leave(self)
+            self._answer.set_exception(refused)
+        else:
+            self._time_over = True
+
+    # What the granter asks and tells.
+
+    def wish(self, share: int) -> Lease | None:
+        """The same each time; None once the caller has gone."""
+        self._in_line = False
+        return None if self._answer.done() else self._op
+
+    def granted(self, granted: Granted) -> bool:
+        """Takes the leases; nothing means to wait on, if there is time."""
+        if self._answer.done():
+            return False
+        self._paused = None
+        if granted.sequence_ids:
+            self._answer.set_result(granted)
+            return True
+        return self._wait_on()
+
+    def refused(self, refused: Refused) -> bool:
+        """A pause is waited out; anything else ends the call."""
+        if self._answer.done():
+            return False
+        if refused.refusal.reason is Reason.PAUSED:
+            self._paused = refused
+            return self._wait_on()
+        self._answer.set_exception(refused)
+        return False
+
+    def _wait_on(self) -> bool:
+        if self._time_over:
+            self._answer_nothing()
+            return False
+        self._in_line = True
+        return True
+
+    def _answer_nothing(self) -> None:
+        if self._paused is not None:
+            self._answer.set_exception(self._paused)
+        else:
+            self._answer.set_result(NOTHING)

@@ -1,0 +1,144 @@
+"""What nodes tell each other beside consensus: where clients reach them, and digests of their history.
+
+Each node says its own client address when it is asked, so no configuration has to repeat it and none can be stale.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+
+from resourcelease.consensus import Applied
+from resourcelease.frontdoor.replica import Replica
+
+__all__ = ["Digest", "Neighbours"]
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_S = 2.0
+# Digests of so many entries are remembered, for a neighbour that compares.
+_CHAINS_MAX = 20_000
+# How long a node waits to reach the index that another wants to compare.
+_REACH_S = 5.0
+# A digest over the whole state is computed only where that takes no time that would be missed.
+_STATE_ITEMS_MAX = 50_000
+
+
+class Digest(NamedTuple):
+    """What one node says of itself at an index; digests in hex, "" where it cannot tell."""
+
+    at: int
+    chain: str
+    state_index: int
+    state: str
+    last_sequence: int
+    problem: str
+
+
+class Neighbours:
+    """The other nodes, as this one knows them."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._addresses: dict[str, str] = {}
+        self._own = ""
+        self._chains: OrderedDict[int, str] = OrderedDict()
+        self._applied = asyncio.Event()
+        self._asking: set[asyncio.Task[None]] = set()
+        questions = replica.consensus.questions
+        questions.on_asked = self._answer
+        questions.on_opened = self._get_to_know
+
+    def start(self, own: str) -> None:
+        """From now on this node tells its address."""
+        self._own = own
+        self._addresses[self._replica.consensus.node_id] = own
+        for peer in self._replica.consensus.status().connected:
+            self._get_to_know(peer)
+
+    def address_of(self, node: str | None) -> str:
+        """Where clients reach a node; "" if that is not known."""
+        return self._addresses.get(node or "", "")
+
+    def applied(self, entries: Sequence[Applied]) -> None:
+        """Keeps the digest of each entry."""
+        for entry in entries:
+            chain: bytes = getattr(entry.outcome, "chain", b"")
+            self._chains[entry.index] = chain.hex()
+            if len(self._chains) > _CHAINS_MAX:
+                self._chains.popitem(last=False)
+        self._applied.set()
+
+    async def digest_of(self, node: str, index: int) -> Digest | None:
+        """What a node has at an index; None if it does not answer."""
+        if node == self._replica.consensus.node_id:
+            return await self._digest(index)
+        try:
+            said = await self._ask(node, {"what": "digest", "index": index}, _REACH_S + _ANSWER_S)
+            return Digest(**{name: kind(said[name]) for name, kind in Digest.__annotations__.items()})
+        except (TimeoutError, ValueError, TypeError, LookupError):
+            return None
+
+    async def stop(self) -> None:
+        """Asks nothing more."""
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    def _get_to_know(self, peer: str) -> None:
+        task = asyncio.ensure_future(self._meet(peer))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _meet(self, peer: str) -> None:
+        try:
+            said = await self._ask(peer, {"what": "address", "mine": self._own}, _ANSWER_S)
+        except (TimeoutError, ValueError, TypeError):
+            return
+        self._learn(peer, said.get("grpc"))
+
+    def _learn(self, peer: str, address: object) -> None:
+        if isinstance(address, str) and address and len(address) <= 256:
+            self._addresses[peer] = address
+
+    async def _ask(self, peer: str, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        body = await self._replica.consensus.questions.ask(peer, msgpack.packb(question), timeout_s)
+        said = msgpack.unpackb(body)
+        if not isinstance(said, dict):
+            raise TypeError("an answer is a map")
+        return said
+
+    async def _answer(self, peer: str, body: bytes) -> bytes:
+        question = msgpack.unpackb(body)
+        if not isinstance(question, dict):
+            raise TypeError("a question is a map")
+        told: dict[str, Any] = {}
+        if question.get("what") == "address":
+            self._learn(peer, question.get("mine"))
+            told = {"grpc": self._own}
+        elif question.get("what") == "digest":
+            told = (await self._digest(int(question["index"])))._asdict()
+        packed: bytes = msgpack.packb(told)
+        return packed
+
+    async def _digest(self, index: int) -> Digest:
+        machine = self._replica.machine
+        problem = ""
+        try:
+            async with asyncio.timeout(_REACH_S):
+                while self._replica.machine.applied_index < index:
+                    self._applied.clear()
+                    await self._applied.wait()
+        except TimeoutError:
+            problem = f"it has applied only up to index {self._replica.machine.applied_index}"
+        machine = self._replica.machine
+        chain = self._chains.get(index, "")
+        if not chain and machine.applied_index == index:
+            chain = machine.chain().hex()
+        queues = [queue for name in machine.namespaces() if (queue := machine.queue(name)) is not None]
+        small = sum(each.pending + each.delayed + each.active + each.dead for each in queues) <= _STATE_ITEMS_MAX
+        state = machine.digest().hex() if small else ""
+        return Digest(index, chain, machine.applied_index, state, machine.sequence_number, problem)

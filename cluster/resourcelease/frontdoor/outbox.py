@@ -1,0 +1,97 @@
+"""What a stream has to send, in order, by one writer at the pace of its reader."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from resourcelease import v1
+from resourcelease.model.results import Granted
+
+__all__ = ["Outbox", "Push"]
+
+
+class Push(NamedTuple):
+    """Leases on their way to the worker."""
+
+    granted: Granted
+    # The loop's time when they were granted, from which ``granted.left_ms`` counts.
+    at: float
+
+
+class Outbox:
+    """Messages that wait. Those already made go first to last; losses are gathered into one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Push | v1.WorkResponse] = deque()
+        self._lost: list[v1.LostLease] = []
+        self._filled = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._unblocked = asyncio.Event()
+        self._unblocked.set()
+        self._stopped = False
+        # Since when the reader has not taken what is being written; None: it keeps up.
+        self.blocked_since: float | None = None
+
+    def put(self, message: Push | v1.WorkResponse) -> None:
+        """Adds a message at the end."""
+        self._queue.append(message)
+        self._idle.clear()
+        self._filled.set()
+
+    def put_lost(self, lost: v1.LostLease) -> None:
+        """Adds the news of a lost lease to the next message of its kind."""
+        self._lost.append(lost)
+        self._idle.clear()
+        self._filled.set()
+
+    def take_pushes(self) -> list[Granted]:
+        """Leases that have not left yet, taken out again."""
+        pushes = [each for each in self._queue if isinstance(each, Push)]
+        self._queue = deque(each for each in self._queue if not isinstance(each, Push))
+        return [push.granted for push in pushes]
+
+    @property
+    def pushing(self) -> bool:
+        """Whether leases wait here."""
+        return any(isinstance(each, Push) for each in self._queue)
+
+    async def drained(self) -> None:
+        """Waits until everything has been written."""
+        await self._idle.wait()
+
+    async def settled(self) -> None:
+        """Begins no further write, and waits for the one under way: a stream cannot be given a status before."""
+        self._stopped = True
+        await self._unblocked.wait()
+
+    async def write(
+        self,
+        send: Callable[[v1.WorkResponse], Awaitable[None]],
+        pushed: Callable[[Push], v1.WorkResponse | None],
+        written: Callable[[], None],
+    ) -> None:
+        """Writes until it is stopped. ``pushed`` makes a message of leases as they leave; ``written`` hears of each."""
+        while not self._stopped:
+            if not self._queue and not self._lost:
+                self._idle.set()
+                self._filled.clear()
+                await self._filled.wait()
+                continue
+            message = self._next(pushed)
+            if message is not None:
+                self.blocked_since = self._loop.time()
+                self._unblocked.clear()
+                await send(message)
+                self._unblocked.set()
+                self.blocked_since = None
+            written()
+
+    def _next(self, pushed: Callable[[Push], v1.WorkResponse | None]) -> v1.WorkResponse | None:
+        if self._lost:
+            lost, self._lost = self._lost, []
+            return v1.WorkResponse(lost=v1.WorkLost(leases=lost))
+        message = self._queue.popleft()
+        return pushed(message) if isinstance(message, Push) else message

@@ -1,0 +1,146 @@
+"""The node's replica of the state, as the front door uses it: ops go in, results come out, and reads stand at a place.
+
+Ops that arrive in one pass of the loop are proposed together, so that many callers with an item each cost little more
+than one caller with many.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from resourcelease import v1
+from resourcelease.consensus import Busy, Consensus, NoLeader, OutcomeUnknown, TooLarge
+from resourcelease.frontdoor.refusals import Refused, refused_by_consensus
+from resourcelease.machine import Machine
+from resourcelease.model.errors import Refusal
+from resourcelease.model.events import shard_of
+from resourcelease.model.ops import Op, pack_op
+from resourcelease.model.results import Result
+
+__all__ = ["Replica", "Replicates"]
+
+_CONSENSUS_ERRORS = (Busy, NoLeader, OutcomeUnknown, TooLarge)
+# One proposal of gathered ops weighs no more than about this; a larger op goes alone.
+_GATHERED_BYTES_MAX = 1 << 20
+_GATHERED_OPS_MAX = 1024
+# A caller's deadline is answered so much before it, so that the answer arrives.
+_MARGIN_S = 0.05
+
+_T = TypeVar("_T")
+
+
+class Replicates(Protocol):
+    """What the front door asks of consensus."""
+
+    async def propose(self, ops: Sequence[bytes], timeout_s: float) -> Sequence[Any]:
+        """Has ops applied in one entry, and gives their results."""
+
+    async def barrier(self, timeout_s: float) -> int:
+        """Waits until everything acknowledged before is applied here."""
+
+
+class Replica:
+    """Ops in, results out."""
+
+    def __init__(self, consensus: Consensus, answer_s: float) -> None:
+        self.consensus = consensus
+        self.answer_s = answer_s
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[tuple[bytes, asyncio.Future[Any]]] = []
+        self._proposals: set[asyncio.Task[None]] = set()
+
+    @property
+    def machine(self) -> Machine:
+        """The state here, to be read between awaits only."""
+        machine = self.consensus.machine
+        assert isinstance(machine, Machine)
+        return machine
+
+    def position(self, namespace: str = "") -> v1.LogPosition:
+        """Where the state here stands."""
+        machine = self.machine
+        return v1.LogPosition(
+            shard_id=shard_of(namespace),
+            raft_index=machine.applied_index,
+            raft_term=machine.applied_term,
+            lease_clock_ms=machine.clock_ms,
+        )
+
+    async def run(self, op: Op, remaining_s: float | None = None) -> Result:
+        """One op; raises ``Refused`` if it could not be decided, and gives the machine's answer otherwise."""
+        if remaining_s is not None and remaining_s - _MARGIN_S < self.answer_s:
+            return (await self.run_together([op], remaining_s))[0]
+        result: Result = await self.submit(op)
+        return result
+
+    async def run_together(self, ops: Sequence[Op], remaining_s: float | None = None) -> Sequence[Result]:
+        """Several ops, in one entry of the log."""
+        timeout_s = self.answer_s if remaining_s is None else min(self.answer_s, remaining_s - _MARGIN_S)
+        try:
+            return await self.consensus.propose([pack_op(op) for op in ops], max(timeout_s, 0.001))
+        except _CONSENSUS_ERRORS as error:
+            raise refused_by_consensus(error) from error
+
+    def submit(self, op: Op) -> "asyncio.Future[Any]":
+        """One op, gathered with those of the same moment. A future cancelled before that is not proposed at all."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if not self._gathered:
+            self._loop.call_soon(self._propose_gathered)
+        self._gathered.append((pack_op(op), future))
+        return future
+
+    async def linearize(self, wanted: bool, remaining_s: float | None) -> None:
+        """Before a read that is to see everything that was acknowledged before it."""
+        if not wanted:
+            return
+        timeout_s = self.answer_s if remaining_s is None else min(self.answer_s, remaining_s - _MARGIN_S)
+        try:
+            await self.consensus.barrier(max(timeout_s, 0.001))
+        except _CONSENSUS_ERRORS as error:
+            raise refused_by_consensus(error) from error
+
+    async def close(self) -> None:
+        """Waits for what is under way."""
+        if self._proposals:
+            await asyncio.wait(self._proposals, timeout=1.0)
+
+    def _propose_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        batch: list[tuple[bytes, asyncio.Future[Any]]] = []
+        size = 0
+        for op, future in gathered:
+            if future.done():
+                continue
+            if batch and (size + len(op) > _GATHERED_BYTES_MAX or len(batch) >= _GATHERED_OPS_MAX):
+                self._spawn(batch)
+                batch, size = [], 0
+            batch.append((op, future))
+            size += len(op)
+        if batch:
+            self._spawn(batch)
+
+    def _spawn(self, batch: list[tuple[bytes, "asyncio.Future[Any]"]]) -> None:
+        task = self._loop.create_task(self._propose(batch))
+        self._proposals.add(task)
+        task.add_done_callback(self._proposals.discard)
+
+    async def _propose(self, batch: list[tuple[bytes, "asyncio.Future[Any]"]]) -> None:
+        try:
+            results = await self.consensus.propose([op for op, _ in batch], self.answer_s)
+        except Exception as error:
+            for _, future in batch:
+                if not future.done():
+                    known = isinstance(error, _CONSENSUS_ERRORS)
+                    future.set_exception(refused_by_consensus(error) if known else error)
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+
+
+def expect(result: Result, kind: type[_T], fields: Callable[[], dict[str, str]] | dict[str, str] | None = None) -> _T:
+    """The result as the kind that its op gives; a refusal is raised."""
+    if isinstance(result, Refusal):
+        raise Refused.of(result, fields() if callable(fields) else fields)
+    assert isinstance(result, kind), result
+    return result

@@ -1,0 +1,56 @@
+"""A node as a process of its own: until a signal says stop, or it cannot go on."""
+
+import asyncio
+import logging
+import signal
+
+from resourcelease.node.collector import spare_the_old
+from resourcelease.node.config import ConfigError, NodeConfig
+from resourcelease.node.logs import set_up
+from resourcelease.node.process import Node
+from resourcelease.storage import StorageError
+
+__all__ = ["run"]
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(config: NodeConfig) -> int:
+    """Runs a node; 0 if it was told to stop, 1 if it could not start or could not go on. The log says why."""
+    handler = set_up(config.log, config.node.id)
+    try:
+        return asyncio.run(_run(config))
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+async def _run(config: NodeConfig) -> int:
+    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    for each in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(each, _tell, told, each.name)
+    node = Node(config)
+    try:
+        await node.start()
+    except (ConfigError, StorageError, OSError) as error:
+        logger.error("node %s cannot start: %s", config.node.id, error)
+        return 1
+    spare_the_old()
+    await asyncio.wait((told, node.failed), return_when=asyncio.FIRST_COMPLETED)
+    if node.failed.done():
+        logger.error("node %s cannot go on: %s", config.node.id, node.failed.result())
+    else:
+        logger.info("node %s was told to stop (%s)", config.node.id, told.result())
+    try:
+        async with asyncio.timeout(config.limits.stop_ms / 1000.0):
+            await node.stop()
+    except TimeoutError:
+        logger.warning("node %s took too long to stop and leaves now; what it acknowledged is safe", config.node.id)
+    logger.info("node %s has stopped", config.node.id)
+    return 1 if node.failed.done() else 0
+
+
+def _tell(told: "asyncio.Future[str]", name: str) -> None:
+    if not told.done():
+        told.set_result(name)

@@ -1,0 +1,203 @@
+"""Calls that wait: for work, for relief, and for nobody once their caller has gone."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, eventually, fresh, items, refusal, until
+from resourcelease import v1
+
+
+def asking(
+    stubs: Stubs, namespace: str, peer: str, *, count: int = 1, wait_ms: int = 10_000, timeout: float = 15
+) -> Any:
+    request = v1.LeaseRequest(
+        namespace=namespace, operation_id=fresh("op"), peer_id=peer, max_items=count, wait_ms=wait_ms
+    )
+    return stubs.lease.Lease(request, timeout=timeout)
+
+
+async def put(stubs: Stubs, namespace: str, *names: str, **fields: Any) -> v1.EnqueueResponse:
+    request = v1.EnqueueRequest(namespace=namespace, operation_id=fresh("op"), items=items(*names), **fields)
+    return await stubs.lease.Enqueue(request, timeout=15)
+
+
+async def waiting(cluster: Cluster, count: int) -> None:
+    """Until so many stand in line, on all nodes together."""
+    await until(lambda: sum(node.door.waiting for node in cluster.nodes.values()) >= count)
+
+
+async def depth(stubs: Stubs, namespace: str) -> tuple[int, int]:
+    found = await stubs.admin.Queues(v1.QueuesRequest(namespaces=[namespace], linearizable=True), timeout=10)
+    return found.queues[0].summary.depth.pending, found.queues[0].summary.depth.active
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_lease_waits_for_what_another_node_brings(trio: Cluster, run: Runner, role: str) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via(role), fresh()
+        other = next(each for each in trio.stubs.values() if each is not stubs)
+        call = asking(stubs, namespace, "w")
+        await waiting(trio, 1)
+        began = time.monotonic()
+        await put(other, namespace, "a")
+        answer = await call
+        assert [each.payload.resource_id for each in answer.leases] == ["a"]
+        assert time.monotonic() - began < 2
+
+    run(scenario())
+
+
+def test_the_oldest_waiter_is_served_first(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        stubs = await trio.via("follower")
+        one, two = fresh(), fresh()
+        calls: list[tuple[str, Any]] = []
+        for number in range(4):
+            for namespace in (one, two):
+                calls.append((namespace, asking(stubs, namespace, f"w{number}")))
+                await waiting(trio, len(calls))
+        await put(await trio.via("leader"), one, "a", "b")
+        await put(await trio.via("leader"), two, "c")
+        for namespace, call in (calls[0], calls[2], calls[1]):
+            assert len((await call).leases) == 1, namespace
+        await put(stubs, two, "d", "e", "f")
+        await put(stubs, one, "g", "h")
+        answers = await asyncio.gather(*(call for _, call in calls))
+        assert all(len(answer.leases) == 1 for answer in answers)
+        firsts = [answer.leases[0].handle.sequence_id for (namespace, _), answer in zip(calls, answers, strict=True)]
+        assert firsts == [1, 1, 2, 2, 3, 3, 4, 4]
+
+    run(scenario())
+
+
+def test_an_empty_answer_comes_in_time(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via("follower"), fresh()
+        began = time.monotonic()
+        assert not (await asking(stubs, namespace, "w", wait_ms=0)).leases
+        assert not (await asking(stubs, namespace, "w", wait_ms=100)).leases
+        # The wait ends before the deadline, so that the answer arrives.
+        assert not (await asking(stubs, namespace, "w", wait_ms=60_000, timeout=0.6)).leases
+        assert time.monotonic() - began < 5
+        await waiting(trio, 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_caller_that_has_gone_gets_nothing_and_loses_nothing(trio: Cluster, run: Runner, role: str) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via(role), fresh()
+        gone = [asking(stubs, namespace, f"gone{i}") for i in range(5)]
+        await waiting(trio, 5)
+        for call in gone:
+            call.cancel()
+        stays = asking(stubs, namespace, "stays", count=10)
+        await put(stubs, namespace, "a", "b", "c")
+        found = list((await stays).leases)
+        while len(found) < 3:
+            found += (await asking(stubs, namespace, "stays", count=10)).leases
+        assert sorted(each.handle.sequence_id for each in found) == [1, 2, 3]
+        assert {each.handle.attempt for each in found} == {1}
+
+    run(scenario())
+
+
+def test_a_grant_on_its_way_to_a_dead_caller_is_given_back(
+    trio: Cluster, run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        leader, namespace = await trio.leader(), fresh()
+        name = next(each for each in trio.nodes if each != leader)
+        stubs, other = trio.stubs[name], trio.stubs[leader]
+        await put(stubs, namespace, "a", "b")
+        release = asyncio.Event()
+        consensus = trio.nodes[name].consensus
+        propose = consensus.propose
+
+        async def held_up(ops: Sequence[bytes], timeout_s: float) -> Sequence[Any]:
+            results = await propose(ops, timeout_s)
+            await release.wait()
+            return results
+
+        async def stands(pending: int, active: int) -> bool:
+            return await depth(other, namespace) == (pending, active)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(consensus, "propose", held_up)
+            call = asking(stubs, namespace, "dying", count=2)
+            await eventually(lambda: stands(0, 2))
+            call.cancel()
+            await asyncio.sleep(0.05)
+            release.set()
+            await eventually(lambda: stands(2, 0))
+        assert [each.handle.attempt for each in (await asking(other, namespace, "w", count=2)).leases] == [1, 1]
+
+    run(scenario())
+
+
+def test_a_pause_is_waited_out(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via("follower"), fresh()
+        await put(stubs, namespace, "a")
+        await stubs.admin.Pause(v1.PauseRequest(namespace=namespace, operation_id=fresh("op")), timeout=10)
+        told = await refusal(asking(stubs, namespace, "w", wait_ms=50))
+        assert told == (grpc.StatusCode.FAILED_PRECONDITION, "PAUSED", "", False)
+        call = asking(stubs, namespace, "w")
+        await waiting(trio, 1)
+        await stubs.admin.Resume(v1.ResumeRequest(namespace=namespace, operation_id=fresh("op")), timeout=10)
+        assert len((await call).leases) == 1
+
+    run(scenario())
+
+
+def test_enqueue_waits_for_relief(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        stubs, other, namespace = await trio.via("follower"), await trio.via("leader"), fresh()
+        options = v1.QueueOptions(high_watermark=2, low_watermark=1)
+        configure = v1.ConfigureRequest(namespace=namespace, operation_id=fresh("op"), options=options)
+        await stubs.admin.Configure(configure, timeout=10)
+        watch: Any = other.admin.WatchBackpressure(
+            v1.WatchBackpressureRequest(namespaces=[namespace], linearizable=True)
+        )
+        state = await watch.read()
+        assert (state.active, state.initial, state.high_watermark) == (False, True, 2)
+        await put(stubs, namespace, "a", "b")
+        change = await watch.read()
+        assert (change.active, change.initial, change.depth.pending) == (True, False, 2)
+        assert change.sequence_number > 0
+
+        at_once = await put(stubs, namespace, "c", wait_ms=0)
+        assert at_once.results[0].error.reason == "BACKPRESSURE"
+        assert at_once.results[0].error.retry_after_ms > 0
+        began = time.monotonic()
+        in_time = await put(stubs, namespace, "c", wait_ms=200)
+        assert in_time.results[0].error.reason == "BACKPRESSURE"
+        assert 0.15 < time.monotonic() - began < 3
+
+        call = asyncio.ensure_future(put(stubs, namespace, "d"))
+        await until(lambda: any(node.door.pushed_back for node in trio.nodes.values()))
+        leases = (await asking(other, namespace, "w", count=2)).leases
+        assert [result.enqueued.sequence_id for result in (await call).results] == [3]
+        done = v1.CompleteRequest(namespace=namespace, operation_id=fresh("op"), peer_id="w", entries=ack(*leases))
+        await other.lease.Complete(done, timeout=10)
+        assert not (await watch.read()).active
+        watch.cancel()
+
+    run(scenario())
+
+
+def test_an_answer_to_a_lease_can_be_had_again(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        namespace = fresh()
+        await put(await trio.via("leader"), namespace, "a", "b")
+        request = v1.LeaseRequest(namespace=namespace, operation_id="same", peer_id="w", wait_ms=1000)
+        answers = [await stubs.lease.Lease(request, timeout=10) for stubs in trio.stubs.values()]
+        assert {answer.leases[0].handle.lease_id for answer in answers} == {answers[0].leases[0].handle.lease_id}
+
+    run(scenario())
