@@ -3,8 +3,10 @@
 import pytest
 
 from resourcelease.consensus.api import ConsensusBroken
+from resourcelease.consensus.entries import Origin
 from resourcelease.consensus.guards import Connections, Durability, HeldReplies, Newborn, ResetThrottle, VoteBox, trim
 from resourcelease.consensus.journal import NEWBORN, Journal
+from resourcelease.consensus.proposals import Queue
 from resourcelease.consensus.snapshots import Incoming
 from resourcelease.consensus.wire import Chunk, Message
 
@@ -176,3 +178,20 @@ def test_a_node_that_has_caught_up_votes_again_from_the_next_term_on() -> None:
     request = {"type": "request_vote", "last_log_index": 9, "last_log_term": 4}
     assert not guard.may_vote({**request, "term": 4})
     assert guard.may_vote({**request, "term": 5})
+
+
+def test_a_queue_counts_what_is_appended_and_not_yet_applied() -> None:
+    queue = Queue()
+    origins = [Origin("n1", 1, number, 3) for number in range(4)]
+    for origin in origins:
+        queue.offer(origin, bytes(10))
+    assert [origin for origin, _ in queue.take(1000, 7)] == origins[:2]
+    assert (queue.ops_under_way, queue.bytes_under_way) == (6, 20)
+    # Of what is too large for any entry, one at a time.
+    assert [origin for origin, _ in queue.take(5, 1)] == [origins[2]]
+    for origin in [*origins[:3], *origins[:3]]:
+        queue.applied(origin)
+    assert (queue.ops_under_way, queue.bytes_under_way) == (0, 0)
+    queue.take(1000, 100)
+    queue.clear()
+    assert (queue.ops_under_way, queue.bytes_under_way, bool(queue)) == (0, 0, False)

@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
-from frontdoor.cluster_fixture import Cluster, Runner, ended, fresh, info_of, items, until
+from frontdoor.cluster_fixture import Cluster, Runner, ended, fresh, info_of, items, refusal, until
 
 from resourcelease import v1
 from resourcelease.node.config import load
@@ -124,6 +124,12 @@ def test_a_node_comes_in_and_another_goes(run: Runner, tmp_path: Path) -> None:
         remove = v1.MembersRequest(remove=v1.RemoveMember(node_id=leader))
         left = [each.node_id for each in (await remover.admin.Members(remove, timeout=20)).members]
         assert left == sorted({"n1", "n2", "n3"} - {leader})
+        gone = next(name for name in left if cluster.stubs[name] is not remover)
+        last = next(name for name in left if name != gone)
+        await cluster.stop(gone)
+        await until(lambda: gone not in cluster.nodes[last].consensus.status().connected)
+        alone = v1.MembersRequest(remove=v1.RemoveMember(node_id=last))
+        assert (await refusal(remover.admin.Members(alone, timeout=10)))[1] == "CONFLICT"
         await cluster.stop_all()
 
     run(scenario())

@@ -133,14 +133,17 @@ def test_what_is_wrong_with_certificates_is_said(run: Runner, tmp_path: Path, ce
 def test_certificates_for_trying_out(tmp_path: Path) -> None:
     with pytest.raises(CertsError, match="there is no authority"):
         make_certificate(tmp_path, "n1")
-    ca, key = make_authority(tmp_path)
-    assert key.stat().st_mode & 0o077 == 0
-    assert make_authority(tmp_path) == (ca, key)
+    ca = make_authority(tmp_path)
+    assert (tmp_path / "ca-key.pem").stat().st_mode & 0o077 == 0
+    before = ca.read_bytes()
+    assert make_authority(tmp_path).read_bytes() == before
     with pytest.raises(CertsError, match="no name for a certificate"):
         make_certificate(tmp_path, "../n1")
-    certificate, key = make_certificate(tmp_path, "n1", ("10.0.0.1", "n1.example"))
+    certificate = make_certificate(tmp_path, "n1", ("10.0.0.1", "n1.example"))
     assert "BEGIN CERTIFICATE" in certificate.read_text()
-    assert key.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "n1-key.pem").stat().st_mode & 0o077 == 0
+    with pytest.raises(CertsError, match="exists already"):
+        make_certificate(tmp_path, "n1")
 
 
 def test_nothing_but_loopback_without_tls() -> None:

@@ -319,10 +319,10 @@ class Host:
         if self.administration.handing_over:
             return
         room = self.settings.in_flight_entries_max - (self._journal.last_index - self._raft.commit_index)
-        ops_max = self.settings.in_flight_ops_max
-        while self._queue and room > 0 and self._queue.ops_under_way < ops_max:
+        queue, ops_max, bytes_max = self._queue, self.settings.in_flight_ops_max, self.settings.in_flight_bytes_max
+        while queue and room > 0 and queue.ops_under_way < ops_max and queue.bytes_under_way < bytes_max:
             room -= 1
-            taken = self._queue.take(self.settings.entry_bytes_max, ops_max - self._queue.ops_under_way)
+            taken = queue.take(self.settings.entry_bytes_max, ops_max - queue.ops_under_way)
             self._append([origin for origin, _ in taken], [ops for _, ops in taken])
         due_ms = self.machine.next_due_ms()
         if due_ms is not None and self._clock.stamped_ms < due_ms <= self._clock.reading_ms(self._now):
@@ -425,9 +425,8 @@ class Host:
         if chunk is None:
             self._reply(peer, self._journal.last_index + 1, success=False)
             return
-        if self._guards.snapseq and chunk.log_index <= self._raft.applied_index:
-            # Everything the snapshot stands for is here, and committed.
-            self._reply(peer, self._raft.applied_index + 1, success=True)
+        if self._guards.snapseq and self._has(chunk):
+            self._reply(peer, max(chunk.log_index, self._raft.applied_index) + 1, success=True)
             return
         self._reply(peer, self._journal.last_index + 1, success=False)
         arrived = self._incoming.accept(peer, chunk)
@@ -439,13 +438,19 @@ class Host:
         reply = {"type": "next_node_idx", "next_node_idx": index, "reset": False, "success": success}
         self._emit(peer, reply)
 
+    def _has(self, snapshot: Chunk | Arrived) -> bool:
+        """Whether all it stands for is here; what follows in the log here may be acknowledged, and must not be cut."""
+        index = snapshot.log_index
+        held = self._journal.holds(index) and self._journal.term_at(index) == snapshot.log_term
+        return held or index <= self._raft.applied_index
+
     def _install_arrived(self) -> None:
         arrived = self._arrived
         # The rows that are replaced must be those on disk, so nothing may be on its way there.
         if arrived is None or not self._durability.settled or self._journal.dirty:
             return
         stale = self._raft.term != self._arrived_term or self._raft.leader != arrived.sender
-        if stale or (self._guards.snapseq and arrived.log_index <= self._raft.applied_index):
+        if stale or (self._guards.snapseq and self._has(arrived)):
             self._arrived = None
             return
         message = {"type": "append_entries", "term": self._raft.term, "commit_index": 0, "serialized": True}

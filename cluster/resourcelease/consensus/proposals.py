@@ -100,9 +100,10 @@ class Queue:
         self._queue: deque[tuple[Origin, bytes]] = deque()
         # Queued, or appended and not yet applied.
         self._known: set[tuple[str, int, int]] = set()
-        # Of those appended: how many ops.
-        self._under_way: dict[tuple[str, int, int], int] = {}
+        # Of those appended: how many ops, and bytes.
+        self._under_way: dict[tuple[str, int, int], tuple[int, int]] = {}
         self.ops_under_way = 0
+        self.bytes_under_way = 0
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -125,18 +126,21 @@ class Queue:
             if taken and (size > bytes_max or count > ops_max):
                 break
             taken.append(self._queue.popleft())
-            self._under_way[origin[:3]] = origin.ops
+            self._under_way[origin[:3]] = origin.ops, len(ops)
             self.ops_under_way += origin.ops
+            self.bytes_under_way += len(ops)
         return taken
 
     def applied(self, origin: Origin) -> None:
         """It is done; sent again, it is answered by the machine."""
         self._known.discard(origin[:3])
-        self.ops_under_way -= self._under_way.pop(origin[:3], 0)
+        ops, size = self._under_way.pop(origin[:3], (0, 0))
+        self.ops_under_way -= ops
+        self.bytes_under_way -= size
 
     def clear(self) -> None:
         """This node no longer leads; the proposers will turn to the next leader."""
         self._queue.clear()
         self._known.clear()
         self._under_way.clear()
-        self.ops_under_way = 0
+        self.ops_under_way = self.bytes_under_way = 0

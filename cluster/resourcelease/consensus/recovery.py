@@ -36,9 +36,10 @@ def recover(
     """
     loaded = store.load()
     entries = [(entry.data, entry.index, entry.term) for entry in store.entries(loaded.first_index, loaded.last_index)]
-    newborn = loaded.voted_for.startswith(NEWBORN) or (
-        not founding and not loaded.term and not loaded.rows_index and loaded.last_index <= 1
-    )
+    blank = not loaded.rows_index and loaded.last_index <= 1
+    newborn = loaded.voted_for.startswith(NEWBORN) or (blank and not loaded.term)
+    # Also at a later start: so a cluster gets going whose first leader was lost before the others had anything of it.
+    newborn = newborn and not (founding and blank)
     journal = Journal(entries, loaded.term, loaded.voted_for.removeprefix(NEWBORN), newborn=newborn)
     members = dict(bootstrap)
     machine = machines.new()

@@ -37,9 +37,11 @@ class Settings:
     frame_bytes_max: int = 32 * _MIB
     # Entries a leader keeps on their way before it gathers more proposals into the next one.
     in_flight_entries_max: int = 64
-    # Ops in those entries. They may all be applied in one turn of the loop, on every node at once, and that turn must
-    # be much shorter than an election takes to begin: an op alone costs the machine some 30 microseconds.
+    # Ops, and bytes, in those entries. They may all be applied in one turn of the loop, on every node at once, and that
+    # turn must be much shorter than an election takes to begin: an op alone costs the machine some 30 microseconds, and
+    # each of an op's items, of about 100 bytes, some 3.
     in_flight_ops_max: int = 10_000
+    in_flight_bytes_max: int = 8 * _MIB
     # Proposals that wait here for a leader or for room; more are refused.
     pending_max: int = 100_000
 

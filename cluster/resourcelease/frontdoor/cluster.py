@@ -156,6 +156,16 @@ class ClusterAdmin:
         return v1.VerifyResponse(position=position, ok=not any(node.problems for node in nodes), nodes=nodes)
 
     async def _remove(self, node: str, timeout_s: float) -> None:
+        status = self._consensus.status()
+        left = [each for each in status.members if each != node]
+        here = [each for each in left if each in status.connected or each == status.node_id]
+        if node in status.members and len(here) * 2 <= len(left):
+            raise Refused(
+                Reason.CONFLICT,
+                f"without {node} the cluster would be {', '.join(sorted(left)) or 'empty'}, and of these only "
+                f"{', '.join(sorted(here)) or 'none'} can be reached, which is no majority; start the others first",
+                "remove.node_id",
+            )
         if node == self._consensus.leader and len(self._consensus.status().members) > 1:
             await self._change(self._consensus.transfer_leadership("", min(timeout_s, _TRANSFER_S)))
             await self._until(lambda: self._leads("", node), timeout_s, "the new leader is not known yet")

@@ -1,6 +1,7 @@
 """The front door of a node: all gRPC services on one port."""
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -46,6 +47,7 @@ _SERVICES = tuple(
 )
 # Of the time to stop, what workers have to move their streams to another node.
 _MOVE_SHARE = 0.4
+_OTHER_CALLS = 1_000
 
 
 class FrontDoor:
@@ -99,7 +101,10 @@ class FrontDoor:
 
     async def start(self) -> None:
         """Opens the port."""
-        server = grpc.aio.server(options=_options(self._settings.limits.message_bytes))
+        limits = self._settings.limits
+        # Beyond our own gate, for calls of health and reflection, which do not pass it.
+        most = limits.calls + _OTHER_CALLS
+        server = grpc.aio.server(options=_options(limits.message_bytes), maximum_concurrent_rpcs=most)
         dispatch = Dispatch(self._callers, self._gate)
         for service in _SERVICES:
             server.add_generic_rpc_handlers((dispatch.service(service, self._methods()[service.name]),))
@@ -109,7 +114,7 @@ class FrontDoor:
         self.address = self._listen(server)
         await server.start()
         self._server = server
-        self._neighbours.start(self._settings.advertise or self.address)
+        self._neighbours.start(self._settings.advertise or _reachable(self.address))
         await self._readiness.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -187,6 +192,12 @@ class FrontDoor:
                 "Verify": cluster.verify,
             },
         }
+
+
+def _reachable(address: str) -> str:
+    """The address to tell others: where a node listens on every address of its machine, that is the machine's name."""
+    host, _, port = address.rpartition(":")
+    return f"{socket.gethostname()}:{port}" if host in ("0.0.0.0", "[::]", "::") else address  # noqa: S104 compared
 
 
 def _options(message_bytes: int) -> list[tuple[str, int]]:

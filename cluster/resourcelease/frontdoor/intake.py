@@ -12,6 +12,8 @@ __all__ = ["Handles", "check_count", "handle_columns", "item_columns", "packed_i
 
 Handles = tuple[list[int], list[int], list[int]]
 _T = TypeVar("_T")
+# No id or fence was ever drawn as high as that.
+_MAX_ID = 1 << 62
 
 
 def check_count(entries: Sequence[Any], field: str) -> int:
@@ -68,7 +70,7 @@ def handle_columns(handles: Sequence[v1.Handle], field: str) -> Handles:
         [handle.lease_id for handle in handles],
     )
     for name, column in zip(("sequence_id", "attempt", "lease_id"), columns, strict=True):
-        if min(column) < 1:
-            place = next(place for place, value in enumerate(column) if value < 1)
-            refuse(f"must be from 1, as the grant gave it, not {column[place]}", f"{field.format(place)}.{name}")
+        if min(column) < 1 or max(column) > _MAX_ID:
+            place = next(place for place, value in enumerate(column) if not 1 <= value <= _MAX_ID)
+            refuse(f"must be as the grant gave it, not {column[place]}", f"{field.format(place)}.{name}")
     return columns

@@ -10,6 +10,8 @@ from resourcelease.model.results import Granted
 
 __all__ = ["Outbox", "Push"]
 
+_MESSAGES_MAX = 128
+
 
 class Push(NamedTuple):
     """Leases on their way to the worker."""
@@ -32,6 +34,8 @@ class Outbox:
         self._unblocked = asyncio.Event()
         self._unblocked.set()
         self._stopped = False
+        # Something has been taken out of the queue.
+        self._left = asyncio.Event()
         # Since when the reader has not taken what is being written; None: it keeps up.
         self.blocked_since: float | None = None
 
@@ -57,6 +61,12 @@ class Outbox:
     def pushing(self) -> bool:
         """Whether leases wait here."""
         return any(isinstance(each, Push) for each in self._queue)
+
+    async def room(self) -> None:
+        """Waits until fewer than so many messages wait: whoever does not read its answers is not read either."""
+        while len(self._queue) >= _MESSAGES_MAX:
+            self._left.clear()
+            await self._left.wait()
 
     async def drained(self) -> None:
         """Waits until everything has been written."""
@@ -94,4 +104,5 @@ class Outbox:
             lost, self._lost = self._lost, []
             return v1.WorkResponse(lost=v1.WorkLost(leases=lost))
         message = self._queue.popleft()
+        self._left.set()
         return pushed(message) if isinstance(message, Push) else message

@@ -16,6 +16,7 @@ import grpc
 from resourcelease import v1
 from resourcelease.frontdoor import answers
 from resourcelease.frontdoor.callers import Caller
+from resourcelease.frontdoor.claims import claim, give_back, give_back_others
 from resourcelease.frontdoor.frames import check_first, check_later, frame_of
 from resourcelease.frontdoor.heartbeat import Pulse
 from resourcelease.frontdoor.held import Held
@@ -24,7 +25,7 @@ from resourcelease.frontdoor.refusals import Refused, item_error
 from resourcelease.frontdoor.workplace import Workplace
 from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.limits import MAX_ITEMS_PER_OP
-from resourcelease.model.ops import Call, GiveBack, Heartbeat, Lease
+from resourcelease.model.ops import Call, Heartbeat, Lease
 from resourcelease.model.results import Acked, Granted
 
 __all__ = ["WorkStream", "work"]
@@ -130,6 +131,7 @@ class WorkStream:
             check_later(request, self._call)
             self._add_credit(request.credit)
             if request.WhichOneof("frame") is not None:
+                await self._outbox.room()
                 await self._slots.acquire()
                 self._spawn(self._answer(request))
             self._seek()
@@ -151,7 +153,7 @@ class WorkStream:
         claimed = [(handle.sequence_id, handle.attempt, handle.lease_id) for handle in first.open.held]
         await self._claim(claimed)
         if first.open.give_back_others:
-            await self._give_back_others()
+            await give_back_others(self._place, self._call, self._held)
         self._open = True
         self._pulse.start(options)
         self._seek()
@@ -160,28 +162,12 @@ class WorkStream:
         """The leases that the worker says it holds: those that live are this stream's from now on."""
         if not claimed:
             return
-        ids, attempts, fences = (list(column) for column in zip(*claimed, strict=True))
-        result = await self._place.replica.submit(Heartbeat(self._call, ids, attempts, fences))
-        if isinstance(result, Refusal):
-            result = Acked(len(ids), dict.fromkeys(range(len(ids)), result))
-        for place, lease in enumerate(claimed):
-            refusal = result.refused.get(place)
+        for lease, refusal in zip(claimed, await claim(self._place, self._call, claimed), strict=True):
             if refusal is None:
                 self._held.add(*lease, pushed=False)
                 self._place.streams.note(self, [lease[2]])
             else:
                 self._tell_lost(*lease, refusal)
-
-    async def _give_back_others(self) -> None:
-        replica = self._place.replica
-        await replica.linearize(True, None)
-        others = [lease for lease in replica.machine.leases_of(self.namespace, self.peer) if lease[2] not in self._held]
-        await self._return(others)
-
-    async def _return(self, leases: list[tuple[int, int, int]]) -> None:
-        for start in range(0, len(leases), MAX_ITEMS_PER_OP):
-            ids, attempts, fences = zip(*leases[start : start + MAX_ITEMS_PER_OP], strict=True)
-            await self._place.replica.submit(GiveBack(self._call, list(ids), list(attempts), list(fences)))
 
     def _stop_taking(self) -> None:
         """No more leases: those that have not left go back."""
@@ -273,6 +259,7 @@ class WorkStream:
         granted = push.granted
         left_ms = granted.left_ms - int((self._loop.time() - push.at) * 1000)
         if left_ms <= 0:
+            self._drop(granted)
             return None
         leases = answers.leases(granted._replace(left_ms=left_ms))
         return v1.WorkResponse(
@@ -329,7 +316,7 @@ class WorkStream:
             raise Refused(Reason.INVALID_ARGUMENT, "give either this or handles", "hand_back.all_of_stream")
         for granted in self._outbox.take_pushes():
             self._drop(granted)
-        await self._return(self._held.pushed())
+        await give_back(self._place, self._call, self._held.pushed())
 
     # Heartbeats.
 

@@ -1,88 +1,108 @@
 """A certificate authority and certificates of its own, for trying TLS out. Real clusters have a real authority."""
 
-import shutil
-import subprocess
+import datetime
+import ipaddress
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["CertsError", "make_authority", "make_certificate"]
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-_DAYS = "825"
-_LOOPBACK = ("127.0.0.1", "localhost")
+__all__ = ["AUTHORITY", "HOSTS", "CertsError", "make_authority", "make_certificate"]
+
+AUTHORITY = "ca"
+HOSTS = ("localhost", "127.0.0.1", "::1")
+_DAYS = 365
 
 
 class CertsError(Exception):
     """Why there are no certificates, in one line."""
 
 
-def make_authority(directory: Path, name: str = "resourcelease trial authority") -> tuple[Path, Path]:
-    """Makes ``ca.pem`` and ``ca-key.pem`` unless they are there; their paths."""
+def make_authority(directory: Path, days: int = _DAYS) -> Path:
+    """Makes ``ca.pem`` and ``ca-key.pem`` unless they are there; the first one's path."""
     directory.mkdir(parents=True, exist_ok=True)
-    certificate, key = directory / "ca.pem", directory / "ca-key.pem"
-    if not certificate.exists():
-        _make_key(key)
-        usage = "keyUsage=critical,keyCertSign,cRLSign"
-        _openssl(
-            *("req", "-x509", "-new", "-key", str(key), "-out", str(certificate), "-days", _DAYS),
-            *("-subj", _subject(name), "-addext", usage),
-        )
-    return certificate, key
+    path = directory / f"{AUTHORITY}.pem"
+    if not path.exists():
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("resourcelease trial authority")
+        builder = _builder(name, name, key.public_key(), days)
+        usage = x509.KeyUsage(
+            key_cert_sign=True, crl_sign=True, digital_signature=True, content_commitment=False, key_encipherment=False,
+            data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+        )  # fmt: skip
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        _write(directory, AUTHORITY, _sign(builder.add_extension(usage, critical=True), key), key)
+    return path
 
 
-def make_certificate(
-    directory: Path, name: str, hosts: Sequence[str] = ("127.0.0.1", "localhost")
-) -> tuple[Path, Path]:
-    """Makes ``<name>.pem`` and ``<name>-key.pem``, signed by the authority in the same directory; their paths.
+def make_certificate(directory: Path, name: str, hosts: Sequence[str] = HOSTS, days: int = _DAYS) -> Path:
+    """Makes ``<name>.pem`` and ``<name>-key.pem``, signed by the authority in the same directory; the first one's path.
 
-    The certificate serves a node that is reached under ``hosts``, and a client or a node that calls others as ``name``.
+    It serves a node that is reached under ``hosts``, and a client, or a node that calls others, as ``name``; without
+    hosts a client only. What is there is not overwritten.
     """
-    authority, authority_key = directory / "ca.pem", directory / "ca-key.pem"
+    authority = directory / f"{AUTHORITY}.pem"
     if not authority.exists():
         raise CertsError(f"there is no authority in {directory}; make one first")
-    if not name or not all(letter.isalnum() or letter in "._-" for letter in name) or name in ("ca", ".", ".."):
+    if not name or not all(letter.isalnum() or letter in "._-" for letter in name) or name in (AUTHORITY, ".", ".."):
         raise CertsError(f"{name!r} is no name for a certificate: letters, digits, dots, dashes and underscores")
-    certificate, key, request = (directory / f"{name}{end}" for end in (".pem", "-key.pem", ".csr"))
-    extensions = directory / f"{name}.ext"
-    _make_key(key)
-    _openssl("req", "-new", "-key", str(key), "-out", str(request), "-subj", _subject(name))
-    extensions.write_text(
-        "basicConstraints=critical,CA:FALSE\n"
-        "keyUsage=critical,digitalSignature\n"
-        "extendedKeyUsage=serverAuth,clientAuth\n"
-        f"subjectAltName={','.join(map(_alternative, hosts))}\n",
-        encoding="ascii",
-    )
+    path = directory / f"{name}.pem"
+    if path.exists():
+        raise CertsError(f"{path} exists already; name other certificates, or another directory")
+    issuer = x509.load_pem_x509_certificate(authority.read_bytes())
+    issuer_key = load_pem_private_key((directory / f"{AUTHORITY}-key.pem").read_bytes(), None)
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(name), issuer.subject, key.public_key(), days)
+    # A node is a client of the other nodes.
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
+    builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+    _write(directory, name, _sign(builder, issuer_key), key)
+    return path
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+def _host(host: str) -> x509.GeneralName:
     try:
-        _openssl(
-            *("x509", "-req", "-in", str(request), "-out", str(certificate), "-days", _DAYS),
-            *("-CA", str(authority), "-CAkey", str(authority_key), "-CAcreateserial", "-extfile", str(extensions)),
-        )
-    finally:
-        request.unlink(missing_ok=True)
-        extensions.unlink(missing_ok=True)
-    return certificate, key
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
-def _make_key(path: Path) -> None:
-    # Made for nobody else's eyes before anything is in it.
-    path.touch(mode=0o600)
-    _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(path))
+def _builder(subject: x509.Name, issuer: x509.Name, key: Any, days: int) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        # A clock that is a little behind is no reason to refuse a new certificate.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
 
 
-def _subject(name: str) -> str:
-    return f"/CN={name.replace('/', '-')}"
+def _sign(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    return builder.sign(key, hashes.SHA256())
 
 
-def _alternative(host: str) -> str:
-    kind = "IP" if host.replace(".", "").isdigit() or ":" in host else "DNS"
-    return f"{kind}:{host}"
-
-
-def _openssl(*arguments: str) -> None:
-    program = shutil.which("openssl")
-    if program is None:
-        raise CertsError("the program openssl is not installed; it makes the certificates")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 our own words
-    if done.returncode:
-        reason = done.stderr.strip().splitlines()
-        raise CertsError(f"openssl {arguments[0]} failed: {reason[-1] if reason else done.returncode}")
+def _write(directory: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    (directory / f"{name}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    # Nobody else may read it, not even for the moment before its mode is changed.
+    file = os.open(directory / f"{name}-key.pem", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(secret)

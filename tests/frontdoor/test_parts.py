@@ -1,0 +1,103 @@
+"""Parts of the front door by themselves."""
+
+import asyncio
+
+import pytest
+
+from frontdoor.cluster_fixture import items, until
+from resourcelease import v1
+from resourcelease.frontdoor.gate import Gate
+from resourcelease.frontdoor.intake import item_columns
+from resourcelease.frontdoor.outbox import Outbox
+from resourcelease.frontdoor.refusals import Refused
+from resourcelease.frontdoor.scan import too_many_entries
+
+
+def test_a_worker_that_does_not_read_is_not_read() -> None:
+    async def scenario() -> None:
+        outbox, reading, sent = Outbox(), asyncio.Event(), []
+
+        async def send(message: v1.WorkResponse) -> None:
+            await reading.wait()
+            sent.append(message)
+
+        writer = asyncio.ensure_future(outbox.write(send, lambda push: None, lambda: None))
+        reader = asyncio.ensure_future(feed(outbox))
+        await until(lambda: outbox.blocked_since is not None)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not reader.done()
+        reading.set()
+        await reader
+        await outbox.drained()
+        assert len(sent) == 1000
+        await outbox.settled()
+        outbox.put(v1.WorkResponse())
+        await writer
+
+    async def feed(outbox: Outbox) -> None:
+        for _ in range(1000):
+            await outbox.room()
+            outbox.put(v1.WorkResponse())
+
+    asyncio.run(scenario())
+
+
+def test_lost_leases_are_told_together() -> None:
+    async def scenario() -> None:
+        outbox, sent = Outbox(), []
+
+        async def send(message: v1.WorkResponse) -> None:
+            sent.append(message)
+
+        for number in range(5):
+            outbox.put_lost(v1.LostLease(handle=v1.Handle(sequence_id=number)))
+        writer = asyncio.ensure_future(outbox.write(send, lambda push: None, lambda: None))
+        await outbox.drained()
+        assert [len(message.lost.leases) for message in sent] == [5]
+        writer.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_columns_say_no_more_than_they_must() -> None:
+    plain = item_columns(items("a", "b"), 2)
+    assert plain._asdict() == {
+        "size": 2,
+        "resource_type": "table",
+        "resource_id": ["a", "b"],
+        "partition_key": None,
+        "payload_encoding": None,
+        "attributes": None,
+        "body": None,
+        "request_id": None,
+        "priority": 4,
+        "not_before_ms": 0,
+    }
+    mixed = items("a", body=b"x", priority=0, attributes={"k": "v"}) + items("b", request_id="r", not_before_ms=5)
+    told = item_columns(mixed, 2)
+    assert (told.body, told.request_id, told.attributes) == ([b"x", None], [None, "r"], [{"k": "v"}, None])
+    assert (told.priority, told.not_before_ms) == ([0, 4], [0, 5])
+
+
+def test_the_gate_counts() -> None:
+    gate = Gate(calls=3, calls_per_peer=2, streams_per_peer=1)
+    gate.enter("a")
+    gate.enter_stream("a")
+    for enter in (gate.enter, gate.enter_stream):
+        with pytest.raises(Refused, match="as many as may be"):
+            enter("a")
+    gate.enter("b")
+    with pytest.raises(Refused, match="on this node"):
+        gate.enter("c")
+    gate.leave_stream("a")
+    gate.enter("c")
+    assert gate.inside == 3
+
+
+def test_a_large_message_is_counted_before_it_is_read() -> None:
+    full = v1.EnqueueRequest(items=items("a", body=bytes(64)) * 10_000).SerializeToString()
+    assert not too_many_entries(full, [4])
+    assert too_many_entries(full + b"\x22\x00", [4])
+    assert not too_many_entries(full + b"\x22\x00", [5])
+    assert not too_many_entries(b"\xff" * 300_000, [4])
