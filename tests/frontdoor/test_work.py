@@ -114,14 +114,14 @@ def test_leases_are_pushed_as_far_as_credit_goes(trio: Cluster, run: Runner, rol
     run(scenario())
 
 
-def test_what_arrived_is_the_workers_when_it_closes(trio: Cluster, run: Runner) -> None:
+def test_what_arrived_is_the_workers_when_the_stream_breaks(trio: Cluster, run: Runner) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("follower"), fresh()
         await put(stubs, namespace, 3)
         worker = Worker(stubs, namespace, "w", credit=2)
         await worker.open()
         held = await worker.leases(2)
-        await worker.close()
+        worker.call.cancel()
         other = await trio.via("leader")
         again = Worker(other, namespace, "w", held=[held[0].handle, v1.Handle(sequence_id=3, attempt=1, lease_id=1)])
         again.first.open.give_back_others = True
@@ -132,6 +132,25 @@ def test_what_arrived_is_the_workers_when_it_closes(trio: Cluster, run: Runner) 
         # The second lease was not claimed, and went back.
         await settled(stubs, namespace, lambda depth: (depth.pending, depth.active) == (2, 1))
         await again.close()
+
+    run(scenario())
+
+
+def test_what_a_stream_holds_goes_back_when_it_is_closed_in_order(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via("follower"), fresh()
+        await put(stubs, namespace, 3)
+        worker = Worker(stubs, namespace, "w", credit=3)
+        await worker.open()
+        held = await worker.leases(3)
+        await worker.send(
+            operation_id="done", complete=v1.WorkComplete(entries=[v1.CompleteEntry(handle=held[0].handle)])
+        )
+        await worker.close()
+        await settled(stubs, namespace, lambda depth: (depth.pending, depth.active) == (2, 0))
+        lease = v1.LeaseRequest(namespace=namespace, peer_id="x", operation_id=fresh("op"), max_items=2)
+        again = (await stubs.lease.Lease(lease, timeout=10)).leases
+        assert [(each.handle.sequence_id, each.handle.attempt) for each in again] == [(2, 1), (3, 1)]
 
     run(scenario())
 

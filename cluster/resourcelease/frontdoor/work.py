@@ -42,6 +42,8 @@ _FRAMES_MAX = 64
 _AGAIN_S = 0.5
 # How long a stream that is ended waits for its last message to leave.
 _LAST_WRITE_S = 1.0
+# How soon after the end of what it sends a caller that has gone is known to have gone.
+_BROKEN_S = 0.05
 
 
 class WorkStream:
@@ -65,6 +67,8 @@ class WorkStream:
         # Whether it takes leases; whether it is among the granter's seekers; the grant to be asked for again.
         self._open = False
         self._seeking = False
+        # Whether the worker was told to go on elsewhere, with what it holds.
+        self._sent_away = False
         self._unanswered: Lease | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
 
@@ -105,6 +109,7 @@ class WorkStream:
 
     def go_away(self, message: str) -> None:
         """The node is about to stop: pushes no more, and says so."""
+        self._sent_away = True
         self._stop_taking()
         self._outbox.put(v1.WorkResponse(go_away=v1.WorkGoAway(message=message)))
 
@@ -138,6 +143,10 @@ class WorkStream:
         self._stop_taking()
         if self._frames:
             await asyncio.wait(self._frames)
+        # A connection that broke ends the reading too, and then cancels us: what it held has to run out.
+        await asyncio.sleep(_BROKEN_S)
+        if not self._sent_away:
+            await give_back(self._place, self._call, self._held.all())
         await self._outbox.drained()
 
     async def _begin(self, first: v1.WorkRequest) -> None:

@@ -31,10 +31,11 @@ class WorkRequest(_message.Message):
     by one WorkDone that repeats it; not necessarily in the order sent.
 
     If the stream breaks: leases that arrived are still the worker's. It goes on with them, opens a stream on any node,
-    and sends again, with the same operation ids, the frames that had no WorkDone. To end in order, give back what is
-    unfinished, close the sending side, and read on until the node ends the stream with OK: it pushes nothing more and
-    answers what is under way. Closing the stream alone gives nothing back that has arrived. While the stream is open
-    the peer counts as healthy, also when it is idle; leases still need heartbeats.
+    and sends again, with the same operation ids, the frames that had no WorkDone. To end in order, close the sending
+    side, and read on until the node ends the stream with OK: it pushes nothing more, answers what is under way, and
+    gives back, at no cost to the items, what the stream still holds. Only after a `go_away` it keeps hands off: those
+    leases go on at another node. While the stream is open the peer counts as healthy, also when it is idle, and the
+    node extends the leases that the stream holds.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
