@@ -53,6 +53,8 @@ class Hold:
 
 
 def _is_run(numbers: list[int]) -> bool:
+    if len(numbers) == 1:
+        return True
     first, last = numbers[0], numbers[-1]
     return last - first == len(numbers) - 1 and numbers == list(range(first, last + 1))
 

@@ -68,6 +68,8 @@ class Blocks(Generic[V]):
 
     def many(self, sequence_ids: Sequence[int]) -> list[V]:
         """The values of ids that all have one."""
+        if len(sequence_ids) == 1:
+            return [self[sequence_ids[0]]]
         return self._at(self._pieces(sequence_ids))
 
     def holds_all(self, first_id: int, count: int, value: V) -> bool:
@@ -84,6 +86,9 @@ class Blocks(Generic[V]):
 
     def put_run(self, first_id: int, values: Sequence[V]) -> None:
         """Values for consecutive ids that have none yet."""
+        if len(values) == 1 and first_id not in self:
+            self[first_id] = values[0]
+            return
         done = 0
         while done < len(values):
             sequence_id = first_id + done
@@ -98,6 +103,8 @@ class Blocks(Generic[V]):
 
     def pop_many(self, sequence_ids: Sequence[int]) -> list[V]:
         """Takes values out; KeyError if one is not there."""
+        if len(sequence_ids) == 1:
+            return [self._pop(sequence_ids[0])]
         pieces = list(self._pieces(sequence_ids))
         values = self._at(pieces)
         for block, start, stop, number in pieces:
@@ -106,6 +113,15 @@ class Blocks(Generic[V]):
             if not block.kept:
                 del self._blocks[number]
         return values
+
+    def _pop(self, sequence_id: int) -> V:
+        value = self[sequence_id]
+        block = self._blocks[sequence_id >> SHIFT]
+        block.values[sequence_id & _MASK] = None
+        block.kept -= 1
+        if not block.kept:
+            del self._blocks[sequence_id >> SHIFT]
+        return value
 
     def _block(self, number: int) -> Block[V]:
         block = self._blocks.get(number)
@@ -203,6 +219,9 @@ class Settled:
     def add(self, sequence_ids: Sequence[int], hows: Sequence[int | Gone], clock_ms: int) -> None:
         """Remembers how items ended, now."""
         size = limits.SETTLED_BLOCK
+        if len(sequence_ids) == 1:
+            self._open(sequence_ids[0] // size, clock_ms).kept[sequence_ids[0]] = hows[0]
+            return
         place = 0
         while place < len(sequence_ids):
             number = sequence_ids[place] // size

@@ -64,6 +64,8 @@ class LeaseTable:
         if hold is None or not hold.is_run or sequence_ids[-1] - first != count - 1:
             return None
         fence = hold.fence_of(first)
+        if count == 1:
+            return hold if fences[0] == fence else None
         if sequence_ids != list(range(first, first + count)) or fences != list(range(fence, fence + count)):
             return None
         last = hold.sequence_ids[-1]

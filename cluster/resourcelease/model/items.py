@@ -92,5 +92,8 @@ def item_rows(
     """Checked columns, or a part of them, as rows in the order of ``Item``."""
     stop = columns.size if stop is None else stop
     count = stop - start
+    if count == 1:
+        values = [column[start] if type(column) is list else column for column in columns[1:9]]
+        return [(*values, wall_ms, lead)]
     spread = [column[start:stop] if type(column) is list else repeat(column, count) for column in columns[1:9]]
     return list(zip(*spread, repeat(wall_ms, count), repeat(lead, count), strict=True))
