@@ -25,7 +25,7 @@ from resourcelease.consensus.proposals import Proposals, Queue
 from resourcelease.consensus.recovery import Recovered, recover
 from resourcelease.consensus.seams import LEADER, LibRaft, Random, ambient
 from resourcelease.consensus.settings import ALL_GUARDS, Guards, Settings
-from resourcelease.consensus.snapshots import Arrived, Incoming, Outgoing
+from resourcelease.consensus.snapshots import Arrived, Incoming, Outgoing, is_here
 from resourcelease.consensus.wire import Chunk, Message
 from resourcelease.consensus.writebehind import WriteBehind
 from resourcelease.storage.api import Store
@@ -425,7 +425,7 @@ class Host:
         if chunk is None:
             self._reply(peer, self._journal.last_index + 1, success=False)
             return
-        if self._guards.snapseq and self._has(chunk):
+        if self._guards.snapseq and is_here(chunk, self._journal, self._raft.applied_index):
             self._reply(peer, max(chunk.log_index, self._raft.applied_index) + 1, success=True)
             return
         self._reply(peer, self._journal.last_index + 1, success=False)
@@ -438,19 +438,13 @@ class Host:
         reply = {"type": "next_node_idx", "next_node_idx": index, "reset": False, "success": success}
         self._emit(peer, reply)
 
-    def _has(self, snapshot: Chunk | Arrived) -> bool:
-        """Whether all it stands for is here; what follows in the log here may be acknowledged, and must not be cut."""
-        index = snapshot.log_index
-        held = self._journal.holds(index) and self._journal.term_at(index) == snapshot.log_term
-        return held or index <= self._raft.applied_index
-
     def _install_arrived(self) -> None:
         arrived = self._arrived
         # The rows that are replaced must be those on disk, so nothing may be on its way there.
         if arrived is None or not self._durability.settled or self._journal.dirty:
             return
         stale = self._raft.term != self._arrived_term or self._raft.leader != arrived.sender
-        if stale or (self._guards.snapseq and self._has(arrived)):
+        if stale or (self._guards.snapseq and is_here(arrived, self._journal, self._raft.applied_index)):
             self._arrived = None
             return
         message = {"type": "append_entries", "term": self._raft.term, "commit_index": 0, "serialized": True}

@@ -16,7 +16,7 @@ from resourcelease.consensus.wire import Chunk
 from resourcelease.storage.api import Store
 from resourcelease.storage.errors import RowsChanged
 
-__all__ = ["Arrived", "Incoming", "Outgoing"]
+__all__ = ["Arrived", "Incoming", "Outgoing", "is_here"]
 
 Row = tuple[bytes, bytes]
 
@@ -30,6 +30,17 @@ class Arrived(NamedTuple):
     # The last two entries that it covers.
     head: tuple[Entry, Entry]
     rows: list[Row]
+
+
+def is_here(snapshot: Arrived | Chunk, journal: Journal, applied_index: int) -> bool:
+    """Whether all that a snapshot stands for is here, committed or as its last entry in the log.
+
+    Guard **snapseq**: the library puts a snapshot in the place of the whole log. What follows that entry here may have
+    been acknowledged, so it must not be cut.
+    """
+    index = snapshot.log_index
+    held = journal.holds(index) and journal.term_at(index) == snapshot.log_term
+    return held or index <= applied_index
 
 
 @dataclass(slots=True)
