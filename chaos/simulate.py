@@ -32,12 +32,16 @@ def _one(
     stock: bool,
     tell: Callable[[str], None] | None = None,
 ) -> Result:
-    # What the library says of itself when it breaks is no news here.
-    logging.disable(logging.CRITICAL)
     profile = next((profile for profile in PROFILES if profile.name == profile_name), None)
-    if stock:
-        return run_stock_seed(seed, nodes=nodes, profile=profile, tell=tell)
-    return run_seed(seed, nodes=nodes, plant=PLANTS.get(plant_name), profile=profile, tell=tell)
+    # What the library says of itself when it breaks is no news here.
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        if stock:
+            return run_stock_seed(seed, nodes=nodes, profile=profile, tell=tell)
+        return run_seed(seed, nodes=nodes, plant=PLANTS.get(plant_name), profile=profile, tell=tell)
+    finally:
+        logging.disable(before)
 
 
 def _seeds(text: str) -> range:
