@@ -3,6 +3,7 @@
 from resourcelease.consensus.api import (
     Busy,
     ConsensusBroken,
+    EventLog,
     Machine,
     Machines,
     NoLeader,
@@ -22,6 +23,7 @@ __all__ = [
     "Status",
     # What it is given, and what it gives.
     "Applied",
+    "EventLog",
     "Machine",
     "Machines",
     "Outcome",

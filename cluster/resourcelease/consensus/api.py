@@ -7,6 +7,7 @@ from typing import Any, Protocol
 __all__ = [
     "Busy",
     "ConsensusBroken",
+    "EventLog",
     "Machine",
     "Machines",
     "NoLeader",
@@ -54,6 +55,17 @@ class Machine(Protocol):
 
     def digest(self) -> bytes:
         """Equal for equal states."""
+
+
+class EventLog(Protocol):
+    """Where the events go beside the rows: a machine loaded from rows cannot tell again what led to them."""
+
+    @property
+    def durable_index(self) -> int:
+        """The last applied entry whose events, and those of all before it, are on disk."""
+
+    def hurry(self) -> None:
+        """Somebody waits for it to go on."""
 
 
 @dataclass(frozen=True, slots=True)

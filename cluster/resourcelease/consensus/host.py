@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from resourcelease.consensus.administration import Administration
-from resourcelease.consensus.api import ConsensusBroken, Machine, Machines, NoLeader, OutcomeUnknown
+from resourcelease.consensus.api import ConsensusBroken, EventLog, Machine, Machines, NoLeader, OutcomeUnknown
 from resourcelease.consensus.effects import Applied, Effects
 from resourcelease.consensus.entries import KIND_MEMBERS, KIND_OPS, Origin, decode_ops, encode_ops
 from resourcelease.consensus.guards import Connections, Durability, HeldReplies, Newborn, ResetThrottle, VoteBox, trim
@@ -224,12 +224,15 @@ class Host:
             wait_s = _SUCCESSION_S * (members.index(self.node_id) + 0.2 * self._rng.random())
             self._raft.stand_at(self._now + wait_s)
 
+    def follow(self, log: EventLog) -> None:
+        """Stores rows, and cuts the journal, no further than a log of events is durable."""
+        self._behind.log = log
+
     # The turn.
 
     def turn(self, now: float, wall_ms: int = 0) -> Effects:
         """Does everything there is to do at ``now`` (monotonic, seconds)."""
-        self._now = now
-        self._wall_ms = wall_ms
+        self._now, self._wall_ms = now, wall_ms
         with ambient(now, self._rng):
             while self._inbox:
                 self._deliver(*self._inbox.popleft())

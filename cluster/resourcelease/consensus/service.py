@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from resourcelease.consensus import wire
-from resourcelease.consensus.api import Busy, Machine, Machines, NoLeader, NotAllowed, OutcomeUnknown, TooLarge
+from resourcelease.consensus.api import (
+    Busy,
+    EventLog,
+    Machine,
+    Machines,
+    NoLeader,
+    NotAllowed,
+    OutcomeUnknown,
+    TooLarge,
+)
 from resourcelease.consensus.effects import Applied, Effects
 from resourcelease.consensus.entries import join_ops
 from resourcelease.consensus.host import Host
@@ -126,6 +135,10 @@ class Consensus:
         self.address = await self._peers.listen(self._listen)
         self._running = True
         self._wake()
+
+    def follow(self, log: EventLog) -> None:
+        """Keeps rows and journal no further than a log of events is durable; to be said before ``start``."""
+        self._host.follow(log)
 
     async def stop(self) -> None:
         """Ends at once; what waits for an answer gets ``OutcomeUnknown``. The store is left to its owner."""

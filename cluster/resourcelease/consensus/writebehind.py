@@ -1,6 +1,8 @@
 """State rows on their way to the disk, and the journal that they make superfluous."""
 
-from resourcelease.consensus.api import Machine
+from typing import NamedTuple
+
+from resourcelease.consensus.api import EventLog, Machine
 from resourcelease.consensus.guards import Durability
 from resourcelease.consensus.journal import Journal
 from resourcelease.consensus.members import MEMBERS_ROW, Membership, pack_members
@@ -9,8 +11,26 @@ from resourcelease.consensus.settings import Settings
 __all__ = ["WriteBehind"]
 
 
+# How often a look is taken at whether the event log has come as far as the rows that wait for it.
+_LOOK_S = 0.02
+
+
+class _Taken(NamedTuple):
+    """Rows on their way to the store; ``applied`` is the last entry whose events made them."""
+
+    puts: list[tuple[bytes, bytes]]
+    deletes: list[bytes]
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
+    term: int
+    applied: int
+
+
 class WriteBehind:
-    """Decides when rows are stored, and how far the journal is then cut."""
+    """Decides when rows are stored, and how far the journal is then cut.
+
+    Where there is a ``log`` of events, rows wait until it is durable as far as they stand: what it lacks after a crash
+    is derived again from older rows and the journal, and from newer ones it could not be.
+    """
 
     def __init__(
         self,
@@ -31,8 +51,11 @@ class WriteBehind:
         self._rows_term = rows_term
         # The batch that carries rows and is not yet on disk; 0 for none.
         self._batch = 0
+        # Rows that wait for the log.
+        self._taken: _Taken | None = None
         self._written_at = now
         self._bytes = 0
+        self.log: EventLog | None = None
 
     def applied(self, size: int) -> None:
         """An entry of so many bytes was applied."""
@@ -47,28 +70,41 @@ class WriteBehind:
     def replaced(self, index: int, term: int, now: float) -> None:
         """A snapshot took the place of all rows, and goes to the disk with the next batch."""
         self._rows_index, self._rows_term = index, term
+        self._taken = None
         self._written_at = now
         self._bytes = 0
 
     def next_at(self, applied_index: int) -> float | None:
         """When there will be something to do, if nothing else happens."""
+        if self._taken is not None:
+            return self._written_at + _LOOK_S
         return self._written_at + self._settings.flush_s if applied_index > self._rows_index else None
 
     def turn(self, now: float, index: int, machine: Machine, floor: int | None) -> None:
         """Stores rows if it is time. ``index`` is what is applied; ``floor`` the lowest snapshot in transfer."""
         if self._batch and self._durability.covers(self._batch):
             self._batch = 0
-        if self._batch or index <= max(self._rows_index, 1) or not self._due(now, index):
-            return
-        puts, deletes = machine.take_changes()
-        members = (MEMBERS_ROW, pack_members(self._membership.at(index)))
-        self._rows_index, self._rows_term = index, self._journal.term_at(index)
-        self._journal.write_rows([*puts, members], list(deletes), index, self._rows_term)
-        self._membership.compacted(index)
+        if self._taken is None:
+            if self._batch or index <= max(self._rows_index, 1) or not self._due(now, index):
+                return
+            puts, deletes = machine.take_changes()
+            members = (MEMBERS_ROW, pack_members(self._membership.at(index)))
+            term = self._journal.term_at(index)
+            self._taken = _Taken([*puts, members], list(deletes), index, term, machine.applied_index)
+            self._bytes = 0
         self._written_at = now
-        self._bytes = 0
+        if self.log is not None and self.log.durable_index < self._taken.applied:
+            self.log.hurry()
+            return
+        self._store(self._taken, floor)
+
+    def _store(self, taken: _Taken, floor: int | None) -> None:
+        self._taken = None
+        self._rows_index, self._rows_term = taken.index, taken.term
+        self._journal.write_rows(taken.puts, taken.deletes, taken.index, taken.term)
+        self._membership.compacted(taken.index)
         self._batch = self._durability.last_batch + 1
-        self._compact(index, floor)
+        self._compact(taken.index, floor)
 
     def _due(self, now: float, index: int) -> bool:
         settings = self._settings

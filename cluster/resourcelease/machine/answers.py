@@ -1,6 +1,6 @@
 """Answers kept under operation ids, so that a retry changes nothing and learns what the first call did."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +23,16 @@ class Answer(NamedTuple):
     expires_ms: int
 
 
+class _OfPeer:
+    """The answers of one peer, oldest first. Those that are no longer kept stay in line until they are its head."""
+
+    __slots__ = ("count", "line")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.line: deque[tuple[AnswerKey, Answer]] = deque()
+
+
 class Answers:
     """All kept answers: found by key, forgotten with the clock, and bounded for each peer."""
 
@@ -30,10 +40,9 @@ class Answers:
 
     def __init__(self) -> None:
         self._kept: dict[AnswerKey, Answer] = {}
-        # The keys of a peer, oldest first.
-        self._by_peer: dict[str, OrderedDict[AnswerKey, None]] = {}
-        # The keys that are forgotten at one reading of the clock, oldest first; and those readings, rising.
-        self._chunks: dict[int, dict[AnswerKey, None]] = {}
+        self._by_peer: dict[str, _OfPeer] = {}
+        # What is forgotten at one reading of the clock, oldest first, as far as it is still kept; and those readings.
+        self._chunks: dict[int, list[tuple[AnswerKey, Answer]]] = {}
         self._order: deque[int] = deque()
         # Chunks that have changed since the rows were last taken.
         self.touched: dict[int, None] = {}
@@ -51,38 +60,44 @@ class Answers:
         call = record.call
         order = self._order
         while order and order[0] <= record.clock_ms:
-            for key in self._chunks.pop(order[0]):
-                self._unlist(key)
-                del self._kept[key]
+            for key, answer in self._chunks.pop(order[0]):
+                if self._kept.get(key) is answer:
+                    self._drop(key)
             self.touched[order.popleft()] = None
         expires_ms = record.clock_ms + limits.ANSWER_WINDOW_MS
         self.keep((call.namespace, call.peer, call.operation_id), Answer(take, code, content, expires_ms))
 
     def keep(self, key: AnswerKey, answer: Answer) -> None:
         """Puts an answer in as its peer's newest, and drops the peer's oldest if there are too many."""
-        if key in self._kept:
+        kept = self._kept
+        if key in kept:
             self.forget(key)
-        self._kept[key] = answer
+        kept[key] = answer
+        entry = key, answer
         chunk = self._chunks.get(answer.expires_ms)
         if chunk is None:
-            chunk = self._chunks[answer.expires_ms] = {}
+            self._chunks[answer.expires_ms] = [entry]
             self._order.append(answer.expires_ms)
-        chunk[key] = None
+        else:
+            chunk.append(entry)
         self.touched[answer.expires_ms] = None
-        listed = self._by_peer.get(key[1])
-        if listed is None:
-            listed = self._by_peer[key[1]] = OrderedDict()
-        listed[key] = None
-        if len(listed) > limits.ANSWERS_PER_PEER:
-            self.forget(next(iter(listed)))
+        of_peer = self._by_peer.get(key[1])
+        if of_peer is None:
+            of_peer = self._by_peer[key[1]] = _OfPeer()
+        of_peer.count += 1
+        line = of_peer.line
+        line.append(entry)
+        while kept.get(line[0][0]) is not line[0][1]:
+            line.popleft()
+        if of_peer.count > limits.ANSWERS_PER_PEER:
+            self.forget(line.popleft()[0])
 
     def forget(self, key: AnswerKey) -> None:
         """Drops an answer that nobody needs any more, if it is there."""
-        answer = self._kept.pop(key, None)
+        answer = self._kept.get(key)
         if answer is not None:
-            del self._chunks[answer.expires_ms][key]
+            self._drop(key)
             self.touched[answer.expires_ms] = None
-            self._unlist(key)
 
     def rows(self) -> Iterator[tuple[int, list[Any]]]:
         """Every chunk by the time it is forgotten, as plain values."""
@@ -93,7 +108,8 @@ class Answers:
 
     def row(self, expires_ms: int) -> list[Any]:
         """One chunk as plain values, oldest first; empty if nothing of it is left."""
-        return [(key, self._kept[key][:3]) for key in self._chunks.get(expires_ms, ())]
+        kept = self._kept
+        return [(key, answer[:3]) for key, answer in self._chunks.get(expires_ms, ()) if kept.get(key) is answer]
 
     def load(self, expires_ms: int, row: list[Any]) -> None:
         """A chunk from such a row; chunks come in their order."""
@@ -106,10 +122,11 @@ class Answers:
         self.touched.clear()
         return touched
 
-    def _unlist(self, key: AnswerKey) -> None:
-        listed = self._by_peer[key[1]]
-        del listed[key]
-        if not listed:
+    def _drop(self, key: AnswerKey) -> None:
+        del self._kept[key]
+        of_peer = self._by_peer[key[1]]
+        of_peer.count -= 1
+        if not of_peer.count:
             del self._by_peer[key[1]]
 
 

@@ -16,6 +16,7 @@ from resourcelease.model.ops import Call
 __all__ = ["column_of_ids", "invalid", "is_count", "is_id", "is_name", "is_text_map", "items_wrong", "wrong_call"]
 
 _MAX_ID = 1 << 62
+_NAME_OR_NONE = f"a name of at most {MAX_NAME} characters, not blank"
 
 
 def invalid(message: str, field: str) -> Refusal:
@@ -47,16 +48,24 @@ def is_text_map(value: object) -> bool:
     return all(is_name(key) and type(text) is str and len(text) <= MAX_TEXT for key, text in value.items())
 
 
+def _may_name(value: object) -> bool:
+    return type(value) is str and len(value) <= MAX_NAME and not value.isspace()
+
+
 def wrong_call(call: Call) -> Refusal | None:
     """What is wrong with the part that all ops share."""
-    if not is_name(call.namespace):
+    namespace, peer, principal, operation_id, take, metadata = call
+    if not is_name(namespace):
         return invalid(f"a namespace is a name of 1 to {MAX_NAME} characters", "namespace")
-    for field, value in (("peer_id", call.peer), ("principal", call.principal), ("operation_id", call.operation_id)):
-        if type(value) is not str or len(value) > MAX_NAME or value.isspace():
-            return invalid(f"a name of at most {MAX_NAME} characters, not blank", field)
-    if not is_count(call.take, 1 << 32):
+    if not _may_name(peer):
+        return invalid(_NAME_OR_NONE, "peer_id")
+    if not _may_name(principal):
+        return invalid(_NAME_OR_NONE, "principal")
+    if not _may_name(operation_id):
+        return invalid(_NAME_OR_NONE, "operation_id")
+    if not is_count(take, 1 << 32):
         return invalid("take is a small whole number", "take")
-    if call.metadata is not None and not is_text_map(call.metadata):
+    if metadata is not None and not is_text_map(metadata):
         return invalid(f"metadata is a map of text, of at most {limits.MAX_ATTRIBUTES} entries", "metadata")
     return None
 

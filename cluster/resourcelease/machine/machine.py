@@ -251,7 +251,7 @@ class Machine:
             records = [*records, *_remembered(code, call, result)]
         self._emit(records)
         ns = self._state.namespaces.get(call.namespace)
-        if ns is not None:
+        if ns is not None and (ns.backpressure or ns.options.high_watermark is not None):
             self._emit(settings.backpressure(ns))
         return result
 
@@ -314,14 +314,14 @@ def fold(cluster_id: str, records: Iterable[Record]) -> Machine:
 
 def _write_down(state: State, records: list[Record]) -> bool:
     """Takes the events of an entry into the chain and the open segment; whether the segment ends with them."""
-    whole = b"".join([record.encoded for record in records])
-    digest = sha256(state.chain)
-    digest.update(whole)
-    state.chain = digest.digest()
     first_sequence, size_bytes, clock_ms, chain = state.segment
     if not size_bytes:
         clock_ms = records[0].clock_ms
-    size_bytes += len(whole)
+    digest = sha256(state.chain)
+    for record in records:
+        digest.update(record.encoded)
+        size_bytes += len(record.encoded)
+    state.chain = digest.digest()
     sealed = size_bytes >= limits.SEGMENT_BYTES or records[0].clock_ms - clock_ms >= limits.SEGMENT_AGE_MS
     if sealed:
         state.segment = Segment(state.sequence + 1, 0, 0, state.chain)
