@@ -1,0 +1,1 @@
+"""The side-by-side benchmark: shapes, client processes, checks, figures, and the page."""
