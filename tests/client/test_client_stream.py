@@ -280,3 +280,19 @@ def test_several_tasks_share_a_stream_and_their_acks_a_frame() -> None:
         assert cluster.calls["Work.complete"] < 160
 
     play(story)
+
+
+def test_leases_that_are_completed_as_a_list_give_their_credit_back() -> None:
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        async with quick(addresses) as client:
+            await client.enqueue_many(items(6))
+            stream = client.leases("worker-1", credit=2)
+            for _ in range(3):
+                async with asyncio.timeout(5):
+                    pair = [await anext(stream), await anext(stream)]
+                await client.complete_many(pair, peer_id="worker-1")
+                assert stream.held == []
+                assert all(lease.completed for lease in pair)
+        assert len(cluster.completed) == 6
+
+    play(story)

@@ -66,6 +66,11 @@ class CallAcks:
         self._keeper.interval = min(self._keeper.interval, max(lease.remaining / 3, 0.02))
         self._keeper.add(lease)
 
+    def let_go(self, lease: Lease) -> None:
+        """Extends the lease no more: it was settled elsewhere."""
+        if self._keeper is not None:
+            self._keeper.discard(lease)
+
     async def close(self) -> None:
         """Gives up what is under way."""
         if self._keeper is not None:

@@ -82,6 +82,10 @@ class Acks(Protocol):
         """Extends the lease from now on, until it is settled."""
         ...
 
+    def let_go(self, lease: "Lease") -> None:
+        """Extends the lease no more: it was settled elsewhere."""
+        ...
+
 
 class Lease:
     """The right to work on one item until a deadline.
@@ -244,9 +248,11 @@ class Lease:
             self._cancelled = True
             self._task.cancel(str(error))
 
-    def mark_settled(self) -> None:
+    def mark_settled(self, *, completed: bool = False) -> None:
         """Notes that the lease was ended by another way than this object."""
         self._settled = True
+        self._completed = completed
+        self._acks.let_go(self)
 
     async def begin(self) -> None:
         """What entering ``async with`` does: the lease is kept alive from now on."""

@@ -146,6 +146,11 @@ class LeaseStream(AsyncIterator[Lease]):
     def keep(self, lease: Lease) -> None:
         """Leases of a stream are kept from the start."""
 
+    def let_go(self, lease: Lease) -> None:
+        """Extends the lease no more, and has another in its place: it was settled elsewhere."""
+        self._keeper.discard(lease)
+        self._line.wake()
+
     @contextmanager
     def _settling(self, lease: Lease) -> Iterator[None]:
         """While a verdict is on its way its lease is no more kept, but still ours."""
@@ -180,7 +185,6 @@ class LeaseStream(AsyncIterator[Lease]):
     async def _hand_back(self, leases: Sequence[Lease]) -> None:
         handles = [lease.handle for lease in leases if lease.error is None]
         for lease in leases:
-            self._keeper.discard(lease)
             lease.mark_settled()
         for start in range(0, len(handles), MOST_HANDLES):
             request = v1.WorkRequest(hand_back=v1.HandBack(handles=handles[start : start + MOST_HANDLES]))

@@ -128,9 +128,10 @@ class Working(Core):
         answer: v1.CompleteResponse = await self._caller.change("Complete", request)
         results: list[ResourceLeaseError | None] = []
         for lease, result in zip(leases, answer.results, strict=True):
-            results.append(error_of_item(result.error) if result.HasField("error") else None)
+            error = error_of_item(result.error) if result.HasField("error") else None
+            results.append(error)
             if isinstance(lease, Lease):
-                lease.mark_settled()
+                lease.mark_settled(completed=error is None)
         if any(results):
             raise SomeRefused(results)
 
