@@ -58,7 +58,12 @@ sim: setup  ## SEEDS=n seeds of the simulator, over all profiles
 demo: $(VENV)/.installed  ## three nodes, a workload, and the leader killed halfway
 	@$(BIN)/resourcelease demo
 
-drills bench: setup
+bench: setup  ## the side-by-side benchmark; peers that cannot be had are skipped by name
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	$(BIN)/python -m bench.install_peers
+	$(BIN)/python -m bench.compare --json docs/benchmarks.json --page docs/benchmarks.md
+
+drills: setup
 	@echo "make $@: this part is not built yet; see CHANGELOG.md for what is." >&2; exit 1
 
 clean:  ## removes what the targets above made

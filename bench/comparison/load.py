@@ -160,7 +160,8 @@ class Load:
     async def _try(self, name: str, worker: Worker) -> None:
         begun = time.monotonic()
         await self._step(lambda: self._put(worker))
-        claims = await self._step(lambda: worker.lease(1))
+        # No step that counts: a client may have had the lease in hand before the leader died.
+        claims = await worker.lease(1)
         await self._step(lambda: worker.complete(claims))
         self._ledger.completed.extend(claim.number for claim in claims)
         self.lives.append((begun, time.monotonic()))
@@ -197,7 +198,7 @@ class Load:
                         self._ledger.completed.extend(claim.number for claim in claims)
 
         async def watch() -> None:
-            while await self._session.depth():
+            while await self._session.depth():  # noqa: ASYNC110 - a peer sets no event
                 await asyncio.sleep(0.2)
 
         workers = [asyncio.create_task(work(worker)) for _, worker in self._workers[:8]]

@@ -12,8 +12,8 @@ __all__ = ["UNFAIR", "write_page"]
 
 UNFAIR = (
     "All servers and all clients share the machine's cores. What a peer's server saves, its client gets, and the other "
-    "way round; on machines of their own the figures would be others. All peers' nodes share one disk as well: an fsync "
-    "of three nodes is three fsyncs there, where in real life they happen at once.",
+    "way round; on machines of their own the figures would be others. All peers' nodes share one disk as well: an "
+    "fsync of three nodes is three fsyncs there, where in real life they happen at once.",
     "All clients are Python ones. Where a server is fast, what is measured is mostly its client. A peer with a quick "
     "client in another language may do far more than is seen here.",
     "Our client joins the calls that tasks of one process make at the same time. It does so for every user, so it is "
@@ -21,8 +21,8 @@ UNFAIR = (
     "shapes with lists of 10 and 100.",
     "We know our system better than the others. Each adapter is one module under `bench/peers/`, written as its "
     "documentation recommends; if you know a better way, it will be measured.",
-    "The tests with a backlog fill it once, and then run with it. A backlog that could not be filled in the time allowed "
-    "is measured at what was reached (marked with *).",
+    "The tests with a backlog fill it once, and then run with it. A backlog that could not be filled in the time "
+    "allowed is measured at what was reached (marked with *).",
     "Failover is measured with each system's own timing of elections, as it ships. A longer timeout is a choice, and "
     "on a real network often a good one.",
     "`half` gives each peer half of what it does itself at 32x1, so that a faster peer is measured under more load; "
@@ -49,16 +49,19 @@ def write_page(told: Mapping[str, Any], page: Path, figures: Path) -> None:
 def _head(told: Mapping[str, Any], figures: str) -> str:
     machine, effort = told["machine"], told["effort"]
     kind = "a quick one" if effort["quick"] else "a full one"
+    took = f"{effort['rounds']} round(s), {told['seconds'] / 60:.0f} minutes"
+    place = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:g} GiB, {machine['system']}"
     return f"""# Benchmarks
 
-Written by `python -m bench.compare` (a run of {told["started"]}, {kind}: {effort["rounds"]} round(s), {told["seconds"] / 60:.0f} minutes).
+Written by `python -m bench.compare` (a run of {told["started"]}, {kind}: {took}).
 All its figures are in [{Path(figures).name}]({figures}).
 
-Each peer is started fresh on loopback with its data on the same disk, does the same work through the client that its users
-would take in Python, and is stopped before the next one starts. One *life* of an item: it is enqueued (256 bytes), leased to a
-named owner for 30 s, and completed; each step is confirmed before the next, and every item is accounted for.
+Each peer is started fresh on loopback with its data on the same disk, does the same work through the client that its
+users would take in Python, and is stopped before the next one starts. One *life* of an item: it is enqueued (256
+bytes), leased to a named owner for 30 s, and completed; each step is confirmed before the next, and every item is
+accounted for.
 
-{machine["cpu"]}, {machine["cores"]} cores, {machine["memory_gib"]:g} GiB, {machine["system"]}, Python {machine["python"]}, clients on {effort["loop"]};
+{place}, Python {machine["python"]}, clients on {effort["loop"]};
 load at the start {machine["load_at_start"]:g}."""
 
 
@@ -120,8 +123,8 @@ def _shapes(told: Mapping[str, Any], drawn: Mapping[str, str]) -> list[str]:
         if ratio:
             what = "p99 is" if shape in ("half", "even", "failover") else "rate is"
             said = (
-                f"\n\nOur {what} {ratio['ratio']:g} times that of {ratio['best_peer']}, the best that replicates and fsyncs "
-                f"(rounds: {ratio['lowest']:g} to {ratio['highest']:g})."
+                f"\n\nOur {what} {ratio['ratio']:g} times that of {ratio['best_peer']}, the best that replicates "
+                f"and fsyncs (rounds: {ratio['lowest']:g} to {ratio['highest']:g})."
             )
         rows = _failover_rows(found) if shape == "failover" else _load_rows(found)
         sections.append(f"## {_title(shape)}\n![{shape}]({drawn[shape]})\n\n{rows}{said}")

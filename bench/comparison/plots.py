@@ -14,7 +14,8 @@ _STYLE = 'font-family="system-ui, sans-serif" font-size="13"'
 
 
 def _svg(height: int, title: str, parts: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" {_STYLE}>'
+    size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {_STYLE}>'
     ground = f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
     return "\n".join(
         [head, f"<title>{escape(title)}</title>", ground, _text(14, 26, title, bold=True), *parts, "</svg>", ""]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.comparison.driver import FILL_CLIENT
-from bench.comparison.ledger import judge, numbers
+from bench.comparison.ledger import Wrong, judge, numbers
 from bench.comparison.shapes import DEPTH_BATCH, DEPTH_WORKERS, LOADS, Effort
 from bench.peers import PEERS, Peer
 from bench.peers.servers import bytes_in_memory, bytes_on_disk
@@ -19,6 +19,7 @@ __all__ = ["Bench"]
 
 _POLL_SECONDS = 0.05
 _FAILOVER_SECONDS = 30.0
+_COUNT_SECONDS = 5.0
 # Between two kills, and for the cluster to settle after a start.
 _SETTLE_SECONDS = 1.0
 
@@ -156,8 +157,19 @@ def _joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _check(drivers: Sequence[Process], backlog: Sequence[range] = ()) -> None:
-    left = drivers[0].ask("depth")["depth"]
-    judge([driver.ask("books") for driver in drivers], backlog=backlog, left=left)
+    """Judges the books; what the peer counts may lag behind what it has confirmed, for a while."""
+    books = [driver.ask("books") for driver in drivers]
+    end = time.monotonic() + _COUNT_SECONDS
+    while True:
+        left = drivers[0].ask("depth")["depth"]
+        try:
+            judge(books, backlog=backlog, left=left)
+        except Wrong:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_POLL_SECONDS * 4)
+        else:
+            return
 
 
 def _footprint(peer: Peer) -> tuple[int, int]:
