@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, ended, fresh, info_of, items, refusal
+from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, fresh, items, refusal
 from resourcelease import v1
 from resourcelease.frontdoor.tail import Tail
 from resourcelease.model.eventdata import EventType, IdsData
@@ -96,23 +96,6 @@ def test_from_now_on(trio: Cluster, run: Runner) -> None:
         events = await read(call, 7)
         assert all(event.sequence_number >= first.next_sequence for event in events)
         call.cancel()
-
-    run(scenario())
-
-
-def test_history_that_is_gone_is_an_error_that_names_the_first(solo: Cluster, run: Runner) -> None:
-    async def scenario() -> None:
-        await solo.start("n1", **{"limits.tail_events": 5})
-        stubs = solo.stubs["n1"]
-        for _ in range(4):
-            await live_through(stubs, "ns")
-        call = stubs.event.Subscribe(v1.SubscribeRequest(from_sequence=1))
-        error = await ended(call)
-        assert info_of(error)[:3] == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND", "from_sequence")
-        first = int((error.details() or "").split("the first that is available is ")[1].split(".")[0])
-        kept = stubs.event.Subscribe(v1.SubscribeRequest(from_sequence=first))
-        assert (await read(kept, 1))[0].sequence_number == first
-        kept.cancel()
 
     run(scenario())
 

@@ -40,6 +40,8 @@ COMMANDS: dict[str, Entry] = {
     "peers": Entry(LOOK, "look", "Show the workers and producers that the cluster knows."),
     "backpressure": Entry(LOOK, "follow", "Show where backpressure is on."),
     "events": Entry(LOOK, "follow", "Show the history, and follow it."),
+    "export": Entry(LOOK, "export", "Copy the history to SQLite or object storage, and keep it up to date."),
+    "lineage": Entry(LOOK, "lineage", "Tell who held what, as tables and as a report, from the logs of nodes."),
     "verify": Entry(LOOK, "cluster", "Compare the nodes, byte for byte."),
     "configure": Entry(STEER, "steer", "Change options of a namespace."),
     "pause": Entry(STEER, "steer", "Stop granting in a namespace."),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -77,7 +78,7 @@ def _role(number: int) -> str:
 
 @click.command()
 @on_cluster
-@click.argument("node_ids", metavar="[NODE…]", nargs=-1)
+@click.argument("node_ids", metavar="[NODE…|DIR]", nargs=-1)
 @click.option(
     "--from", "from_sequence", default=0, metavar="N", help="The first event to check.  [default: the oldest]"
 )
@@ -88,8 +89,19 @@ async def verify(
 ) -> int:
     """Compare the nodes: state and history must be the same on all, byte for byte. Exits 1 if they are not.
 
-    Reads much; the --timeout for it is 60 s unless a longer one is given.
+    Each node also reads its files of the history again. That takes its time; the --timeout for it is 60 s unless a
+    longer one is given.
+
+    \b
+    resourcelease verify            all nodes
+    resourcelease verify n1 n3      some
+    resourcelease verify ./n1       a node's directory, without any node
     """
+    directory = _directory(node_ids)
+    if directory is not None:
+        from resourcelease.cli.offline import verify_directory
+
+        return verify_directory(directory, from_sequence, to_sequence, session.out)
     answer = await session.client.verify(
         *node_ids, from_sequence=from_sequence, to_sequence=to_sequence, linearizable=linearizable,
         timeout=max(session.client.timeout, 60.0),
@@ -105,6 +117,16 @@ async def verify(
     session.out.table(("node", "finding", "state", "events", "checked"), rows)
     session.out.say("all nodes agree" if answer.ok else "the nodes do not all agree, or could not all be asked")
     return 0 if answer.ok else 1
+
+
+def _directory(node_ids: Sequence[str]) -> Path | None:
+    """The directory that is meant, if that is not a node's name."""
+    if len(node_ids) != 1:
+        return None
+    path = Path(node_ids[0])
+    if not path.is_dir() and path.name != node_ids[0]:
+        raise click.UsageError(f"there is no directory {path}")
+    return path if path.is_dir() else None
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any
 
 from grpc import aio
@@ -11,7 +11,7 @@ from resourcelease import v1
 from resourcelease.client.core import Core
 from resourcelease.client.errors import ResourceLeaseError, error_of_status
 
-__all__ = ["Following", "event_type"]
+__all__ = ["Following", "answers", "event_type"]
 
 
 class Following(Core):
@@ -92,6 +92,16 @@ class Following(Core):
                 raise error
             if nodes.current().resting_until > loop.time():
                 await asyncio.sleep(caller.backoff.wait(min(attempt, 5), caller.chance))
+
+
+async def answers(
+    client: Following, first: int, *, include_bodies: bool = False
+) -> AsyncGenerator[v1.SubscribeResponse, None]:
+    """The whole history from an event on, as it arrives: many events together, and how far the cluster is."""
+    request = v1.SubscribeRequest(from_sequence=first, include_bodies=include_bodies)
+    async for answer in client._follow("Subscribe", request, ends=False):
+        yield answer
+        request.from_sequence = answer.next_sequence
 
 
 def event_type(name: str | int) -> Any:

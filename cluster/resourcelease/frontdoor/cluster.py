@@ -1,19 +1,18 @@
-"""AdminService, for the cluster as a whole: status, members, leadership, snapshots, and whether all nodes agree."""
+"""AdminService, for the cluster as a whole: status, members, leadership, snapshots."""
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib import metadata
 
 from resourcelease import v1
 from resourcelease.consensus import NotAllowed
+from resourcelease.events import Archive
 from resourcelease.frontdoor.browse import summary_of
 from resourcelease.frontdoor.callers import Caller
-from resourcelease.frontdoor.neighbours import Digest, Neighbours
+from resourcelease.frontdoor.neighbours import Neighbours
 from resourcelease.frontdoor.refusals import Refused, refuse
 from resourcelease.frontdoor.replica import Replica
-from resourcelease.frontdoor.tail import History
 from resourcelease.model.errors import Reason
 from resourcelease.model.events import RECORD_VERSION
 from resourcelease.model.limits import MAX_NAME
@@ -31,14 +30,14 @@ _LOOK_S = 0.05
 
 
 class ClusterAdmin:
-    """Status, Members, TransferLeadership, Snapshot and Verify."""
+    """Status, Members, TransferLeadership and Snapshot."""
 
-    def __init__(self, replica: Replica, neighbours: Neighbours, store: LmdbStore, history: History) -> None:
+    def __init__(self, replica: Replica, neighbours: Neighbours, store: LmdbStore, archive: Archive) -> None:
         self._replica = replica
         self._consensus = replica.consensus
         self._neighbours = neighbours
         self._store = store
-        self._history = history
+        self._archive = archive
         self._started_at = time.monotonic()
 
     async def status(self, caller: Caller, request: v1.StatusRequest) -> v1.StatusResponse:
@@ -46,7 +45,7 @@ class ClusterAdmin:
         await self._replica.linearize(request.linearizable, caller.remaining_s())
         status, stored, machine = self._consensus.status(), self._store.load(), self._replica.machine
         queues = [queue for name in machine.namespaces() if (queue := machine.queue(name)) is not None]
-        kept = self._history.next_sequence > self._history.first_sequence
+        first_sequence = await self._archive.first_sequence()
         return v1.StatusResponse(
             position=self._replica.position(),
             cluster_id=self._store.identity.cluster_id,
@@ -60,7 +59,7 @@ class ClusterAdmin:
             stored_index=stored.rows_index,
             first_journal_index=stored.first_index,
             last_journal_index=stored.last_index,
-            first_sequence=self._history.first_sequence if kept else 0,
+            first_sequence=first_sequence,
             last_sequence=machine.sequence_number,
             wall_time_ms=time.time_ns() // 1_000_000,
             uptime_ms=int((time.monotonic() - self._started_at) * 1000),
@@ -137,24 +136,6 @@ class ClusterAdmin:
             digest=manifest.sha256,
         )
 
-    async def verify(self, caller: Caller, request: v1.VerifyRequest) -> v1.VerifyResponse:
-        """Compares state and history of the nodes."""
-        members = sorted(self._consensus.status().members)
-        asked = sorted(set(request.node_ids)) or members
-        unknown = [node for node in asked if node not in members]
-        if unknown:
-            raise Refused(
-                Reason.NOT_FOUND, f"there is no node {unknown[0]}; there are {', '.join(members)}", "node_ids"
-            )
-        await self._replica.linearize(request.linearizable, caller.remaining_s())
-        position = self._replica.position()
-        own = await self._neighbours.digest_of(self._consensus.node_id, position.raft_index)
-        assert own is not None
-        others = await asyncio.gather(*(self._neighbours.digest_of(node, position.raft_index) for node in asked))
-        found = dict(zip(asked, others, strict=True))
-        nodes = _compared(found, own)
-        return v1.VerifyResponse(position=position, ok=not any(node.problems for node in nodes), nodes=nodes)
-
     async def _remove(self, node: str, timeout_s: float) -> None:
         status = self._consensus.status()
         left = [each for each in status.members if each != node]
@@ -209,43 +190,6 @@ class ClusterAdmin:
             )
             for node, address in sorted(status.members.items())
         ]
-
-
-def _compared(found: dict[str, Digest | None], own: Digest) -> list[v1.NodeDigest]:
-    """Each node's part, with what differs from the majority; where there is none, from the answering node."""
-    chains = Counter(digest.chain for digest in (*found.values(), own) if digest is not None and digest.chain)
-    usual, votes = chains.most_common(1)[0] if chains else ("", 0)
-    if votes * 2 <= sum(chains.values()):
-        usual = own.chain
-    states = {digest.state for digest in found.values() if digest is not None and digest.state_index == own.state_index}
-    nodes = []
-    for node, digest in sorted(found.items()):
-        if digest is None:
-            nodes.append(v1.NodeDigest(node_id=node, problems=[f"{node} did not answer"]))
-            continue
-        problems = [f"{node}: {digest.problem}"] if digest.problem else []
-        if digest.chain != usual:
-            seen = (
-                f"its events up to index {digest.at} differ from the majority's"
-                if digest.chain
-                else (f"it does not remember its digest at index {digest.at}; ask it soon after a start")
-            )
-            problems.append(f"{node}: {seen}")
-        at_index = digest.state_index == own.state_index
-        if at_index and len(states) > 1 and digest.state != own.state:
-            problems.append(f"{node}: its state at index {digest.state_index} differs")
-        nodes.append(
-            v1.NodeDigest(
-                node_id=node,
-                reachable=True,
-                state_digest=digest.state if at_index else "",
-                events_digest=digest.chain,
-                first_sequence=1 if digest.last_sequence else 0,
-                last_sequence=digest.last_sequence,
-                problems=problems,
-            )
-        )
-    return nodes
 
 
 def _check_node(node: str, field: str) -> None:

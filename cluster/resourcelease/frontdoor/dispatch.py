@@ -5,7 +5,8 @@ A request that is no message, a refusal, and an error nobody foresaw each become
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import grpc
@@ -24,7 +25,7 @@ __all__ = ["Dispatch", "Method"]
 logger = logging.getLogger(__name__)
 
 Unary = Callable[[Caller, Any], Awaitable[Any]]
-ServerStream = Callable[[Caller, Any], AsyncIterator[Any]]
+ServerStream = Callable[[Caller, Any], AsyncGenerator[Any, None]]
 Duplex = Callable[[Caller], Awaitable[None]]
 Method = Unary | ServerStream | Duplex
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -83,8 +84,9 @@ class Dispatch:
                 try:
                     if type(request) is _NoMessage:
                         raise Refused(Reason.INVALID_ARGUMENT, request.why)
-                    async for message in run(Caller(self._callers, context), request):
-                        await context.write(message)
+                    async with aclosing(run(Caller(self._callers, context), request)) as messages:
+                        async for message in messages:
+                            await context.write(message)
                 finally:
                     self._gate.leave_stream(key)
             except Exception as error:

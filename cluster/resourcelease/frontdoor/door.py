@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2_grpc  # type: ignore[import-untype
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from resourcelease.consensus import Applied
+from resourcelease.events import Archive, Exchange
 from resourcelease.frontdoor.browse import Browse
 from resourcelease.frontdoor.callers import Callers
 from resourcelease.frontdoor.cluster import ClusterAdmin
@@ -29,6 +30,7 @@ from resourcelease.frontdoor.shared_service import Shared
 from resourcelease.frontdoor.steer import Steer
 from resourcelease.frontdoor.streams import Streams
 from resourcelease.frontdoor.tail import Tail
+from resourcelease.frontdoor.verifying import Verifier
 from resourcelease.frontdoor.work import work
 from resourcelease.frontdoor.workplace import Workplace
 from resourcelease.model.errors import Reason
@@ -53,7 +55,7 @@ _OTHER_CALLS = 1_000
 class FrontDoor:
     """Listens for clients, and serves them from a replica."""
 
-    def __init__(self, replica: Replica, store: LmdbStore, settings: DoorSettings) -> None:
+    def __init__(self, replica: Replica, store: LmdbStore, archive: Archive, settings: DoorSettings) -> None:
         limits = settings.limits
         self._settings = settings
         self._replica = replica
@@ -69,11 +71,19 @@ class FrontDoor:
         self._relief = Relief()
         self._streams = Streams(limits.streams_per_peer)
         self._tail = Tail(replica.machine.sequence_number + 1, limits.tail_events, limits.tail_bytes)
-        self._neighbours = Neighbours(replica)
+        self.neighbours = Neighbours(replica)
+        self.exchange = exchange = Exchange(archive)
+        self.neighbours.answerers |= {
+            "holdings": exchange.holdings,
+            "piece": exchange.piece,
+            "entries": exchange.entries,
+            "check": exchange.check,
+        }
         self._leases = Leases(replica, self._granter, self._relief)
-        self._events = Events(self._tail)
+        self._events = Events(self._tail, archive)
         self._steer = Steer(replica, self._tail)
-        self._cluster = ClusterAdmin(replica, self._neighbours, store, self._tail)
+        self._cluster = ClusterAdmin(replica, self.neighbours, store, archive)
+        self._verifier = Verifier(replica, self.neighbours, exchange)
         self._readiness = Readiness(replica, [service.full_name for service in _SERVICES])
         self._server: grpc.aio.Server | None = None
         self.address = ""
@@ -96,7 +106,7 @@ class FrontDoor:
                 self._tail.extend(records)
                 self._streams.applied(records)
                 self._relief.applied(records)
-        self._neighbours.applied(entries)
+        self.neighbours.applied(entries)
         self._granter.look()
 
     async def start(self) -> None:
@@ -114,7 +124,7 @@ class FrontDoor:
         self.address = self._listen(server)
         await server.start()
         self._server = server
-        self._neighbours.start(self._settings.advertise or _reachable(self.address))
+        self.neighbours.start(self._settings.advertise or _reachable(self.address))
         await self._readiness.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -131,7 +141,7 @@ class FrontDoor:
         self._streams.end(refused)
         if self._server is not None:
             await self._server.stop(grace_s * (1 - _MOVE_SHARE))
-        await self._neighbours.stop()
+        await self.neighbours.stop()
         await self._replica.close()
 
     def _listen(self, server: grpc.aio.Server) -> str:
@@ -189,7 +199,7 @@ class FrontDoor:
                 "Members": cluster.members,
                 "TransferLeadership": cluster.transfer_leadership,
                 "Snapshot": cluster.snapshot,
-                "Verify": cluster.verify,
+                "Verify": self._verifier.verify,
             },
         }
 

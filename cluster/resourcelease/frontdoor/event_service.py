@@ -1,68 +1,67 @@
-"""EventService: the history as a stream, from a place in it on."""
+"""EventService: the history as a stream, from a place in it on.
+
+What is old comes from the files, read on threads; what is new from memory, which all subscribers share. Whoever falls
+behind what memory holds goes on with the files, and comes back when it has caught up.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 
 import grpc
 
 from resourcelease import v1
+from resourcelease.events import Archive
+from resourcelease.frontdoor.batches import Batch
 from resourcelease.frontdoor.callers import Caller
-from resourcelease.frontdoor.eventwire import Filter
+from resourcelease.frontdoor.eventwire import Filter, Spelled
 from resourcelease.frontdoor.refusals import Refused, refuse
-from resourcelease.frontdoor.tail import History
+from resourcelease.frontdoor.tail import Tail
 from resourcelease.model.errors import Reason
+from resourcelease.storage.segments import CorruptSegment, HistoryGone, HistoryMissing
 
 __all__ = ["Events"]
 
-_EVENTS_MAX = 500
-_BYTES_MAX = 1 << 20
 # A subscriber whose filter lets nothing through hears so often how far it is.
 _WORD_EVERY_S = 5.0
+_NotHere = (HistoryGone, HistoryMissing, CorruptSegment)
 
 
 class Events:
     """Subscribe, and Publish in its time."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    def __init__(self, tail: Tail, archive: Archive) -> None:
+        self._tail = tail
+        self._archive = archive
+        self._spelled = Spelled()
         self._stopping: Refused | None = None
 
-    async def subscribe(self, caller: Caller, request: v1.SubscribeRequest) -> AsyncIterator[v1.SubscribeResponse]:
+    async def subscribe(
+        self, caller: Caller, request: v1.SubscribeRequest
+    ) -> AsyncGenerator[v1.SubscribeResponse, None]:
         """Sends events until the end that was asked for, if any."""
         _check(request)
-        history = self._history
-        position = request.from_sequence or history.next_sequence
-        wanted = Filter(request)
-        self._check_kept(position)
-        batch = _Batch(history, position)
+        tail, wanted = self._tail, Filter(request)
+        batch = Batch(tail, wanted, request.from_sequence or tail.next_sequence)
+        await self._check_kept(batch.position)
         yield batch.taken()
         while not request.to_sequence or batch.position <= request.to_sequence:
             if self._stopping is not None:
                 raise self._stopping
-            self._check_kept(batch.position)
-            for record in history.records(batch.position):
-                if record.sequence + record.count <= batch.position:
-                    continue
-                if not wanted.wants_of(record):
-                    batch.position = record.sequence + record.count
-                    continue
-                for number, message in wanted.messages(record, batch.position):
-                    batch.add(number, message)
-                    if batch.full:
-                        yield batch.taken()
+            if batch.position < tail.first_sequence:
+                async with aclosing(self._from_files(batch, wanted)) as old:
+                    async for message in old:
+                        yield message
+                continue
+            for record in tail.records(batch.position):
+                for _ in batch.pass_spelled(record, self._spelled):
+                    yield batch.taken()
             if batch.events or (request.to_sequence and batch.position > request.to_sequence):
                 yield batch.taken()
-            elif batch.position >= history.next_sequence:
-                told = False
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_WORD_EVERY_S):
-                        await history.news()
-                        told = True
-                if not told:
-                    yield batch.taken()
-            else:
+            elif batch.position < tail.next_sequence:
                 await asyncio.sleep(0)
+            elif not await self._news():
+                yield batch.taken()
 
     async def publish(self, caller: Caller, request: v1.PublishRequest) -> v1.PublishResponse:
         """What a hub would accept; no cluster is one yet."""
@@ -76,43 +75,61 @@ class Events:
         """The node stops: subscribers go on elsewhere."""
         self._stopping = refused
 
-    def _check_kept(self, position: int) -> None:
-        first = self._history.first_sequence
-        if position < first:
-            raise Refused(
-                Reason.NOT_FOUND,
-                f"event {position} is not kept here any more; the first that is available is {first}. A subscriber "
-                "that fell behind has missed what lies between",
-                "from_sequence",
-            )
+    async def _news(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WORD_EVERY_S):
+                await self._tail.news()
+                return True
+        return False
 
+    async def _from_files(self, batch: Batch, wanted: Filter) -> AsyncGenerator[v1.SubscribeResponse, None]:
+        """From where a subscriber stands to what is on disk by now."""
+        archive = self._archive
+        if archive.durable_sequence < batch.position:
+            await archive.settle()
+        end = wanted.until(archive.durable_sequence)
+        if end < batch.position:
+            # A snapshot took this node past these events.
+            raise await self._not_here(HistoryMissing(archive.log.directory, batch.position, batch.position))
+        passage = archive.passage(wanted.query(batch.position, end))
+        try:
+            while batch.position <= end:
+                if self._stopping is not None:
+                    raise self._stopping
+                await passage.take(batch.fill)
+                yield batch.taken()
+        except _NotHere as error:
+            raise await self._not_here(error) from error
+        finally:
+            passage.close()
 
-class _Batch:
-    """The next message of one subscriber, and how far it takes it."""
+    async def _check_kept(self, position: int) -> None:
+        """Says at once if there is nothing to begin with."""
+        archive = self._archive
+        if position >= self._tail.first_sequence or position > archive.durable_sequence:
+            return
+        try:
+            await archive.run(lambda: archive.log.holds(position))
+        except _NotHere as error:
+            raise await self._not_here(error) from error
 
-    def __init__(self, history: History, position: int) -> None:
-        self._history = history
-        self.position = position
-        self.events: list[v1.Event] = []
-        self._bytes = 0
-
-    def add(self, number: int, event: v1.Event | None) -> None:
-        """Passes an event, which is sent if it is wanted."""
-        self.position = number + 1
-        if event is not None:
-            self.events.append(event)
-            self._bytes += len(event.payload.body) + len(event.payload.resource_id) + 64
-
-    @property
-    def full(self) -> bool:
-        """Whether it is time to send it."""
-        return len(self.events) >= _EVENTS_MAX or self._bytes >= _BYTES_MAX
-
-    def taken(self) -> v1.SubscribeResponse:
-        """The message; the next one begins."""
-        events, self.events, self._bytes = self.events, [], 0
-        return v1.SubscribeResponse(
-            events=events, next_sequence=self.position, head_sequence=self._history.next_sequence - 1
+    async def _not_here(self, error: HistoryGone | HistoryMissing | CorruptSegment) -> Refused:
+        """History that is gone for good, or that this node does not have and another may."""
+        archive = self._archive
+        wanted = error.wanted if isinstance(error, HistoryGone) else getattr(error, "first", 0)
+        if not (isinstance(error, HistoryGone) and archive.was_retired(wanted)):
+            archive.on_trouble([error.path] if isinstance(error, CorruptSegment) else [])
+            if archive.hopeful():
+                message = f"this node lacks some of the history and fetches it: {error}"
+                return Refused(Reason.NO_LEADER, f"{message}; subscribe again at the same place, to another node")
+        first = error.last + 1 if isinstance(error, HistoryMissing) else await archive.first_sequence()
+        if isinstance(error, CorruptSegment):
+            return Refused(Reason.NOT_FOUND, f"this node cannot read its history: {error}", "from_sequence")
+        return Refused(
+            Reason.NOT_FOUND,
+            f"event {wanted} is not kept here any more; the first that is available is "
+            f"{first or self._tail.first_sequence}. A subscriber that fell behind has missed what lies between",
+            "from_sequence",
         )
 
 

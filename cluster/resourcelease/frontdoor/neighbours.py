@@ -6,7 +6,7 @@ Each node says its own client address when it is asked, so no configuration has 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -48,6 +48,8 @@ class Neighbours:
         self._chains: OrderedDict[int, str] = OrderedDict()
         self._applied = asyncio.Event()
         self._asking: set[asyncio.Task[None]] = set()
+        # Who answers questions of further kinds.
+        self.answerers: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {}
         questions = replica.consensus.questions
         questions.on_asked = self._answer
         questions.on_opened = self._get_to_know
@@ -72,12 +74,12 @@ class Neighbours:
                 self._chains.popitem(last=False)
         self._applied.set()
 
-    async def digest_of(self, node: str, index: int) -> Digest | None:
-        """What a node has at an index; None if it does not answer."""
+    async def digest_of(self, node: str, index: int, *, state: bool = True) -> Digest | None:
+        """What a node has at an index, also the digest over its ``state`` if that is wanted; None without an answer."""
         if node == self._replica.consensus.node_id:
-            return await self._digest(index)
+            return await self._digest(index, state=state)
         try:
-            said = await self._ask(node, {"what": "digest", "index": index}, _REACH_S + _ANSWER_S)
+            said = await self.ask(node, {"what": "digest", "index": index, "state": state}, _REACH_S + _ANSWER_S)
             return Digest(**{name: kind(said[name]) for name, kind in Digest.__annotations__.items()})
         except (TimeoutError, ValueError, TypeError, LookupError):
             return None
@@ -95,7 +97,7 @@ class Neighbours:
 
     async def _meet(self, peer: str) -> None:
         try:
-            said = await self._ask(peer, {"what": "address", "mine": self._own}, _ANSWER_S)
+            said = await self.ask(peer, {"what": "address", "mine": self._own}, _ANSWER_S)
         except (TimeoutError, ValueError, TypeError):
             return
         self._learn(peer, said.get("grpc"))
@@ -104,7 +106,8 @@ class Neighbours:
         if isinstance(address, str) and address and len(address) <= 256:
             self._addresses[peer] = address
 
-    async def _ask(self, peer: str, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    async def ask(self, peer: str, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """A question to another node; ``TimeoutError`` or another error if there is no good answer."""
         body = await self._replica.consensus.questions.ask(peer, msgpack.packb(question), timeout_s)
         said = msgpack.unpackb(body)
         if not isinstance(said, dict):
@@ -120,11 +123,13 @@ class Neighbours:
             self._learn(peer, question.get("mine"))
             told = {"grpc": self._own}
         elif question.get("what") == "digest":
-            told = (await self._digest(int(question["index"])))._asdict()
+            told = (await self._digest(int(question["index"]), state=question.get("state", True)))._asdict()
+        elif question.get("what") in self.answerers:
+            told = await self.answerers[question["what"]](question)
         packed: bytes = msgpack.packb(told)
         return packed
 
-    async def _digest(self, index: int) -> Digest:
+    async def _digest(self, index: int, *, state: bool) -> Digest:
         machine = self._replica.machine
         problem = ""
         try:
@@ -139,6 +144,8 @@ class Neighbours:
         if not chain and machine.applied_index == index:
             chain = machine.chain().hex()
         queues = [queue for name in machine.namespaces() if (queue := machine.queue(name)) is not None]
-        small = sum(each.pending + each.delayed + each.active + each.dead for each in queues) <= _STATE_ITEMS_MAX
-        state = machine.digest().hex() if small else ""
-        return Digest(index, chain, machine.applied_index, state, machine.sequence_number, problem)
+        small = (
+            state and sum(each.pending + each.delayed + each.active + each.dead for each in queues) <= _STATE_ITEMS_MAX
+        )
+        told = machine.digest().hex() if small else ""
+        return Digest(index, chain, machine.applied_index, told, machine.sequence_number, problem)

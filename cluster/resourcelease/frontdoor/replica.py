@@ -42,8 +42,10 @@ class Replicates(Protocol):
 class Replica:
     """Ops in, results out."""
 
-    def __init__(self, consensus: Consensus, answer_s: float) -> None:
+    def __init__(self, consensus: Consensus, answer_s: float, has_room: Callable[[], bool] = lambda: True) -> None:
         self.consensus = consensus
+        # Whether the log of events keeps up with what is applied.
+        self._has_room = has_room
         self.answer_s = answer_s
         self._loop = asyncio.get_running_loop()
         self._gathered: list[tuple[bytes, asyncio.Future[Any]]] = []
@@ -77,7 +79,7 @@ class Replica:
         """Several ops, in one entry of the log."""
         timeout_s = self.answer_s if remaining_s is None else min(self.answer_s, remaining_s - _MARGIN_S)
         try:
-            return await self.consensus.propose([pack_op(op) for op in ops], max(timeout_s, 0.001))
+            return await self._propose_packed([pack_op(op) for op in ops], max(timeout_s, 0.001))
         except _CONSENSUS_ERRORS as error:
             raise refused_by_consensus(error) from error
 
@@ -126,7 +128,7 @@ class Replica:
 
     async def _propose(self, batch: list[tuple[bytes, "asyncio.Future[Any]"]]) -> None:
         try:
-            results = await self.consensus.propose([op for op, _ in batch], self.answer_s)
+            results = await self._propose_packed([op for op, _ in batch], self.answer_s)
         except Exception as error:
             for _, future in batch:
                 if not future.done():
@@ -136,6 +138,11 @@ class Replica:
         for (_, future), result in zip(batch, results, strict=True):
             if not future.done():
                 future.set_result(result)
+
+    async def _propose_packed(self, ops: Sequence[bytes], timeout_s: float) -> Sequence[Any]:
+        if not self._has_room():
+            raise NoLeader("the event log of this node waits for its disk, so it takes no changes")
+        return await self.consensus.propose(ops, timeout_s)
 
 
 def expect(result: Result, kind: type[_T], fields: Callable[[], dict[str, str]] | dict[str, str] | None = None) -> _T:

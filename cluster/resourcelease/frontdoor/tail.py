@@ -1,34 +1,15 @@
-"""The newest events, in memory, for those who follow; and what any keeper of events offers a reader."""
+"""The newest events, in memory, for those who follow."""
 
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from resourcelease.model.events import Record
 
-__all__ = ["History", "Tail"]
+__all__ = ["Tail"]
 
 # The list is cut when so many of its first places are empty.
 _CUT_AT = 4096
-
-
-class History(Protocol):
-    """Records of a stretch of the one history; a reader goes on where it left off, at its own pace."""
-
-    @property
-    def first_sequence(self) -> int:
-        """The oldest event that is kept; one beyond the newest, if none is."""
-
-    @property
-    def next_sequence(self) -> int:
-        """One beyond the newest event."""
-
-    def records(self, from_sequence: int) -> Iterator[Record]:
-        """The records that hold this event and later ones, in order, as they are now; none if it is not kept."""
-
-    async def news(self) -> None:
-        """Waits until there is something newer."""
 
 
 class Tail:

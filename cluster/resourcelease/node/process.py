@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from resourcelease.consensus import Applied, Consensus, Machines, NotAllowed, Settings
 from resourcelease.frontdoor import DoorLimits, DoorSettings, FrontDoor, Replica
 from resourcelease.machine import Machine
+from resourcelease.node.eventlog import EventLog
 from resourcelease.node.schema import LimitsSection, NodeConfig
 from resourcelease.node.tls import peer_contexts, read_pem
+from resourcelease.node.upkeep import Upkeep, check_not_out
 from resourcelease.storage import LmdbStore, StoreOptions, StoreState, StoreStatus, StoreStopped
 
 __all__ = ["Node"]
@@ -35,8 +37,10 @@ class Node:
         self._store_options = store_options
         self._store: LmdbStore | None = None
         self._consensus: Consensus | None = None
+        self._log: EventLog | None = None
         self._replica: Replica | None = None
         self._door: FrontDoor | None = None
+        self._upkeep: Upkeep | None = None
         # Ends when the node cannot go on, with the reason.
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -69,6 +73,18 @@ class Node:
         return self._consensus
 
     @property
+    def log(self) -> EventLog:
+        """The node's log of events, once it has started."""
+        assert self._log is not None, "the node has not started"
+        return self._log
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What keeps the node in order, once it has started."""
+        assert self._upkeep is not None, "the node has not started"
+        return self._upkeep
+
+    @property
     def door(self) -> FrontDoor:
         """The node's front door, once it has started."""
         assert self._door is not None, "the node has not started"
@@ -92,10 +108,15 @@ class Node:
                 on_applied=self._applied,
                 on_failure=self._fail,
             )
-            self._replica = Replica(self._consensus, config.limits.answer_ms / 1000.0)
-            self._door = FrontDoor(self._replica, store, door_settings)
+            self._log = log = await asyncio.to_thread(
+                EventLog.resume, config.node.dir, self._consensus, cluster_id, config.events, self._fail_from_afar
+            )
+            self._replica = Replica(self._consensus, config.limits.answer_ms / 1000.0, lambda: log.has_room)
+            self._door = FrontDoor(self._replica, store, log.archive, door_settings)
+            self._upkeep = Upkeep(config.node.dir, self._consensus, self._door, log, config.events, self._fail)
             await self._consensus.start()
             await self._door.start()
+            self._upkeep.start()
         except BaseException:
             await self.stop()
             raise
@@ -110,13 +131,20 @@ class Node:
         grace_s = self.config.limits.stop_ms / 1000.0 / 2
         if consensus is not None and not self.failed.done():
             await self._hand_over(consensus)
+        if self._upkeep is not None:
+            await self._upkeep.stop()
         if door is not None:
             await door.stop(grace_s)
         if consensus is not None:
             await consensus.stop()
+        if self._log is not None:
+            await asyncio.to_thread(self._log.close)
         await asyncio.to_thread(store.close)
 
     def _applied(self, entries: Sequence[Applied]) -> None:
+        # Before anything else, and not within the net below: without its log the node must not go on.
+        assert self._log is not None
+        self._log.applied(entries)
         try:
             if self._door is not None:
                 self._door.applied(entries)
@@ -135,6 +163,7 @@ class Node:
 
     def _open_store(self) -> LmdbStore:
         config = self.config
+        check_not_out(config.node.dir)
         return LmdbStore(
             config.node.dir,
             cluster_id=config.cluster.id,
@@ -148,9 +177,13 @@ class Node:
         if status.state is StoreState.FULL:
             logger.warning("the disk of node %s is full; writes wait: %s", self.id, status.reason)
         elif status.state is StoreState.STOPPED:
-            loop = self.failed.get_loop()
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._fail, StoreStopped(status.reason))
+            self._fail_from_afar(StoreStopped(status.reason))
+
+    def _fail_from_afar(self, error: BaseException) -> None:
+        """From another thread."""
+        loop = self.failed.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._fail, error)
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():

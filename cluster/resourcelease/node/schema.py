@@ -8,6 +8,7 @@ from typing import Literal
 
 __all__ = [
     "ClusterSection",
+    "EventsSection",
     "GrpcSection",
     "LimitsSection",
     "LogSection",
@@ -85,6 +86,24 @@ class LogSection:
 
 
 @dataclass(frozen=True, slots=True)
+class EventsSection:
+    """The log of events on disk, and how much of it is kept."""
+
+    # Whether the files have the bodies of items.
+    bodies: bool = True
+    compression: Literal["none", "zlib"] = "none"
+    # The oldest files go when there are more bytes, or when all in them is older; 0 is no bound.
+    retention_bytes: int = 0
+    retention_age_hours: int = 0
+    # Also what a registered reader has yet to take.
+    retention_even_unread: bool = False
+    # How long events may wait to be written together.
+    flush_ms: int = 200
+    # Fetch what is damaged or missing here from other nodes.
+    repair: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsSection:
     """What one node, and one peer on it, may ask for at a time."""
 
@@ -113,6 +132,7 @@ class NodeConfig:
     peers: PeersSection = field(default_factory=PeersSection)
     tls: TlsSection = field(default_factory=TlsSection)
     log: LogSection = field(default_factory=LogSection)
+    events: EventsSection = field(default_factory=EventsSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
 
     @property

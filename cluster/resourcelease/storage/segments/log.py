@@ -85,7 +85,7 @@ class Log:
                 if query.wants(record):
                     yield record
 
-    def frames(self, query: Query = ALL) -> Iterator[Frame]:
+    def frames(self, query: Query = ALL) -> Generator[Frame, None, None]:
         """The frames that may hold selected events, in order.
 
         Raises ``HistoryGone`` where the beginning is not kept, ``HistoryMissing`` at a gap in what is, and
@@ -103,6 +103,14 @@ class Log:
             wanted = last + 1
             if query.last and wanted > query.last:
                 return
+
+    def holds(self, sequence: int) -> bool:
+        """Whether an event that is known to be durable is here; raises as ``frames`` does where it is not."""
+        file, _ = self._file_of(sequence)
+        if file is None:
+            return False
+        file.close()
+        return True
 
     def _file_of(self, wanted: int) -> tuple[SegmentFile | None, bool]:
         """The file that holds an event, or will hold it; and whether it is the last."""

@@ -78,15 +78,23 @@ class Report:
 
 
 def verify(
-    directory: Path, *, owner: Owner | None = None, through: int = 0, progress: Progress | None = None
+    directory: Path,
+    *,
+    owner: Owner | None = None,
+    through: int = 0,
+    first: int = 0,
+    last: int = 0,
+    progress: Progress | None = None,
 ) -> Report:
     """Checks a directory: every byte of it against its checksum, every digest against the content.
 
-    ``owner`` and ``through`` say whose log it should be and how far it is known to go, if the caller knows.
-    ``progress`` is called with bytes done and bytes in all. The log may be in use.
+    ``owner`` and ``through`` say whose log it should be and how far it is known to go, if the caller knows; ``first``
+    and ``last`` that only the files with these events are of interest. ``progress`` is called with bytes done and bytes
+    in all. The log may be in use.
     """
     report = Report(directory)
-    paths = [path for _, path in segment_paths(directory)]
+    paths = _paths_of(directory, first, last)
+    newest = paths[-1:] == [path for _, path in segment_paths(directory)[-1:]]
     total = sum(map(_size, paths))
     register = _register(directory, report)
     owner = owner or (register.owner if register else None)
@@ -97,10 +105,21 @@ def verify(
             if progress is not None:
                 progress(done + here, total)
 
-        _check_one(path, report, told, last=place + 1 == len(paths))
+        _check_one(path, report, told, last=newest and place + 1 == len(paths))
     _check_neighbours(report, owner)
-    _check_ends(report, paths, register, through)
+    _check_ends(report, paths, None if first else register, through)
     return report
+
+
+def _paths_of(directory: Path, first: int, last: int) -> list[Path]:
+    """The files that may hold something of a range; 0 is no bound."""
+    paths = segment_paths(directory)
+    nexts = [begins for begins, _ in paths[1:]]
+    return [
+        path
+        for place, (begins, path) in enumerate(paths)
+        if (not last or begins <= last) and (not first or place >= len(nexts) or nexts[place] > first)
+    ]
 
 
 def verify_file(path: Path, progress: Callable[[int], None] = lambda done: None) -> Checked:
@@ -239,7 +258,8 @@ def _check_neighbours(report: Report, owner: Owner | None) -> None:
     """Files against each other: one history of one cluster, without overlap and without a gap."""
     unread = {problem.path for problem in report.problems}
     before: Checked | None = None
-    paths = [path for _, path in segment_paths(report.directory)]
+    # Also what was deleted or replaced since it was read.
+    paths = sorted({*(path for _, path in segment_paths(report.directory)), *(file.path for file in report.files)})
     for file in report.files:
         if owner is None:
             owner = Owner(file.header.cluster_id, "", file.header.shard)

@@ -1,0 +1,124 @@
+"""``export``: the history, copied to another store and kept up to date."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from resourcelease.cli.session import Session, on_cluster
+
+__all__ = ["export", "sink_of"]
+
+_NAMESPACE = "resourcelease.system"
+_LEASE_MS = 10_000
+# Every change of exporter that was not in order costs the item an attempt.
+_ATTEMPTS = 1 << 20
+_WORD_EVERY_S = 5.0
+
+
+@click.command()
+@on_cluster
+@click.option("--sink", "url", required=True, metavar="URL",
+              help="sqlite:///path/file.db, or what fsspec knows: s3://bucket/prefix, file:///folder.")  # fmt: skip
+@click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="Where an empty sink begins.")
+@click.option("--to", "end", type=click.IntRange(0), default=0, metavar="N", help="End once this event is there.")
+@click.option("--bodies", is_flag=True, help="With the items' bodies.")
+@click.option("--name", default="", metavar="NAME", help="Names this export.  [default: made of the URL]")
+async def export(session: Session, url: str, start: int, end: int, bodies: bool, name: str) -> int:
+    """Copy the history to another store, and keep the copy up to date, until Ctrl-C.
+
+    It goes on where the store ends, after any crash. Started on several machines, one of them works, under a lease of
+    the cluster itself, and another takes over when it goes.
+
+    \b
+    resourcelease export --sink sqlite:///var/lib/events.db
+    resourcelease export --sink s3://bucket/history
+    """
+    from resourcelease.events.runner import Runner
+    from resourcelease.events.sink import SinkError
+
+    client = session.client
+    cluster_id = (await client.status()).cluster_id
+    name = name or hashlib.sha256(url.encode()).hexdigest()[:12]
+    try:
+        sink = sink_of(url)
+        runner = Runner(_source(client, bodies), sink, cluster_id, start=start)
+        try:
+            await _under_lease(session, runner, f"{_NAMESPACE}.export-{name}", end)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+        finally:
+            await runner.close()
+    except SinkError as error:
+        raise click.ClickException(str(error)) from error
+    counters = runner.counters
+    if session.out.as_json:
+        session.out.data({"position": counters.position, "events": counters.events, "lag": counters.lag})
+    session.out.say(f"the copy at {url} goes up to event {counters.position:,}")
+    return 0
+
+
+def sink_of(url: str) -> Any:
+    """The sink that a URL names."""
+    from resourcelease.events.object_sink import ObjectSink
+    from resourcelease.events.sqlite_sink import SqliteSink
+
+    if url.startswith("sqlite:///"):
+        return SqliteSink(Path(url.removeprefix("sqlite://")))
+    return ObjectSink(url)
+
+
+def _source(client: Any, bodies: bool) -> Any:
+    from resourcelease.client import ResourceLeaseError
+    from resourcelease.client.following import answers
+    from resourcelease.events.sink import SinkError
+
+    async def source(first: int) -> AsyncGenerator[Any, None]:
+        try:
+            async for answer in answers(client, first, include_bodies=bodies):
+                yield answer
+        except ResourceLeaseError as error:
+            if error.reason != "NOT_FOUND":
+                raise
+            raise SinkError(f"{error}. This copy can not be continued; begin another one with --from") from error
+
+    return source
+
+
+async def _under_lease(session: Session, runner: Any, namespace: str, end: int) -> None:
+    """Waits for the one lease of this export, and works while it holds."""
+    from resourcelease.client import LeaseLost
+
+    client, out = session.client, session.out
+    await client.configure(namespace=namespace, max_attempts=_ATTEMPTS, lease_duration_ms=_LEASE_MS)
+    await client.enqueue("export", namespace, namespace=namespace, request_id="the-one-exporter")
+    out.say("waiting for the lease of this export")
+    async with client.leases(credit=1, namespace=namespace) as leases:
+        async for lease in leases:
+            telling = asyncio.ensure_future(_tell(out, runner.counters))
+            try:
+                async with lease:
+                    out.say(f"exporting, under fence {lease.fence}")
+                    await runner.run(lease.fence, until=end)
+                    # Not completed: the item stands for the export, which somebody may go on with.
+                    await lease.give_back()
+                    return
+            except LeaseLost:
+                out.say("the lease was lost; waiting for it again")
+            finally:
+                telling.cancel()
+
+
+async def _tell(out: Any, counters: Any) -> None:
+    began, before = time.monotonic(), counters.events
+    while True:
+        await asyncio.sleep(_WORD_EVERY_S)
+        rate = (counters.events - before) / (time.monotonic() - began)
+        began, before = time.monotonic(), counters.events
+        out.say(f"event {counters.position:,}, {counters.lag:,} behind, {rate:,.0f} a second")

@@ -1,0 +1,152 @@
+"""AdminService.Verify: whether all nodes agree on state and history, and whether their files are sound."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from resourcelease import v1
+from resourcelease.events import Exchange, Findings, differing, first_difference
+from resourcelease.frontdoor.callers import Caller
+from resourcelease.frontdoor.neighbours import Digest, Neighbours
+from resourcelease.frontdoor.refusals import Refused, refuse
+from resourcelease.frontdoor.replica import Replica
+from resourcelease.model.errors import Reason
+
+__all__ = ["Verifier"]
+
+# Reading all files again takes its time; a call without a deadline waits so long.
+_CHECK_S = 600.0
+# Of the time that a caller waits, what is left to compare and to answer.
+_MARGIN_S = 2.0
+_ENTRIES_S = 20.0
+
+
+class _Node(NamedTuple):
+    """What one node said, as far as it did."""
+
+    digest: Digest | None
+    findings: Findings | None
+
+
+class Verifier:
+    """Verify."""
+
+    def __init__(self, replica: Replica, neighbours: Neighbours, exchange: Exchange) -> None:
+        self._replica = replica
+        self._consensus = replica.consensus
+        self._neighbours = neighbours
+        self._exchange = exchange
+
+    async def verify(self, caller: Caller, request: v1.VerifyRequest) -> v1.VerifyResponse:
+        """Compares state and history of the nodes, and has each check its files."""
+        asked = self._asked(request)
+        await self._replica.linearize(request.linearizable, caller.remaining_s())
+        position = self._replica.position()
+        own = await self._neighbours.digest_of(self._consensus.node_id, position.raft_index)
+        assert own is not None
+        seconds = max(1.0, (caller.remaining_s() or _CHECK_S) - _MARGIN_S)
+        told = await asyncio.gather(*(self._ask(node, position.raft_index, request, seconds) for node in asked))
+        found = dict(zip(asked, told, strict=True))
+        problems = await self._differences(found)
+        nodes = _compared(found, own, problems, ranged=bool(request.from_sequence or request.to_sequence))
+        return v1.VerifyResponse(position=position, ok=not any(node.problems for node in nodes), nodes=nodes)
+
+    def _asked(self, request: v1.VerifyRequest) -> list[str]:
+        members = sorted(self._consensus.status().members)
+        asked = sorted(set(request.node_ids)) or members
+        unknown = [node for node in asked if node not in members]
+        if unknown:
+            raise Refused(
+                Reason.NOT_FOUND, f"there is no node {unknown[0]}; there are {', '.join(members)}", "node_ids"
+            )
+        first, last = request.from_sequence, request.to_sequence
+        if first < 0:
+            refuse(f"must be from 0 (the oldest event), not {first}", "from_sequence")
+        if last < 0 or 0 < last < first:
+            refuse(f"must be 0 (the newest event) or not below from_sequence, not {last}", "to_sequence")
+        return asked
+
+    async def _ask(self, node: str, index: int, request: v1.VerifyRequest, seconds: float) -> _Node:
+        digest = await self._neighbours.digest_of(node, index)
+        if digest is None:
+            return _Node(None, None)
+        try:
+            return _Node(digest, await self._check(node, request.from_sequence, request.to_sequence, seconds))
+        except (TimeoutError, ValueError, TypeError, LookupError):
+            return _Node(digest, None)
+
+    async def _check(self, node: str, first: int, last: int, seconds: float) -> Findings:
+        if node == self._consensus.node_id:
+            async with asyncio.timeout(seconds):
+                return await self._exchange.checked(first, last)
+        question = {"what": "check", "first": first, "last": last}
+        return Findings.read(await self._neighbours.ask(node, question, seconds))
+
+    async def _differences(self, found: Mapping[str, _Node]) -> dict[str, list[str]]:
+        """What is wrong with the files of each node, in sentences."""
+        findings = {node: said.findings for node, said in found.items() if said.findings is not None}
+        problems = {node: [f"{node}: {each}" for each in said.problems] for node, said in findings.items()}
+        for node, (segment, last, honest) in differing(findings).items():
+            try:
+                event = await first_difference(self._entries, node, honest, segment)
+            except (TimeoutError, ValueError, TypeError, LookupError):
+                event = 0
+            where = f"the first entry that differs ends with event {event}" if event else "where could not be seen"
+            problems[node].append(f"{node}: its segment of events {segment} to {last} is not that of {honest}: {where}")
+        return problems
+
+    async def _entries(self, node: str, segment: int, after: int) -> list[tuple[int, bytes]]:
+        question = {"what": "entries", "first": segment, "after": after}
+        if node == self._consensus.node_id:
+            said = await self._exchange.entries(question)
+        else:
+            said = await self._neighbours.ask(node, question, _ENTRIES_S)
+        return [(int(last), bytes(chain)) for last, chain in said["entries"]]
+
+
+def _compared(
+    found: Mapping[str, _Node], own: Digest, wrong: Mapping[str, list[str]], *, ranged: bool
+) -> list[v1.NodeDigest]:
+    """Each node's part, with what differs from the majority; where there is none, from the answering node."""
+    digests = [said.digest for said in found.values()]
+    chains = Counter(digest.chain for digest in (*digests, own) if digest is not None and digest.chain)
+    usual, votes = chains.most_common(1)[0] if chains else ("", 0)
+    if votes * 2 <= sum(chains.values()):
+        usual = own.chain
+    states = {digest.state for digest in digests if digest is not None and digest.state_index == own.state_index}
+    nodes = []
+    for node, (digest, findings) in sorted(found.items()):
+        if digest is None:
+            nodes.append(v1.NodeDigest(node_id=node, problems=[f"{node} did not answer"]))
+            continue
+        at_index = digest.state_index == own.state_index
+        problems = _chain_problems(node, digest, usual)
+        if at_index and len(states) > 1 and digest.state != own.state:
+            problems.append(f"{node}: its state at index {digest.state_index} differs")
+        if findings is None:
+            problems.append(f"{node} did not check its files in time; ask for a part of them, or give it longer")
+        nodes.append(
+            v1.NodeDigest(
+                node_id=node,
+                reachable=True,
+                state_digest=digest.state if at_index else "",
+                events_digest=findings.digest if ranged and findings is not None else digest.chain,
+                first_sequence=findings.first if findings is not None else 0,
+                last_sequence=findings.last if findings is not None else 0,
+                problems=[*problems, *wrong.get(node, ())],
+            )
+        )
+    return nodes
+
+
+def _chain_problems(node: str, digest: Digest, usual: str) -> list[str]:
+    problems = [f"{node}: {digest.problem}"] if digest.problem else []
+    if digest.chain != usual:
+        seen = (
+            f"its events up to index {digest.at} differ from the majority's"
+            if digest.chain
+            else f"it does not remember its digest at index {digest.at}; ask it soon after a start"
+        )
+        problems.append(f"{node}: {seen}")
+    return problems

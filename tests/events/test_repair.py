@@ -1,0 +1,140 @@
+"""Damage on one node: found, named, and mended from another."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from frontdoor import cluster_fixture
+from frontdoor.cluster_fixture import Cluster, Runner, until
+
+from resourcelease import v1
+from resourcelease.node.upkeep import TakenOut, Upkeep
+from resourcelease.storage.segments import segment_paths, verify
+
+from .load import put, segments_of
+
+
+def files(cluster: Cluster, name: str) -> list[Path]:
+    return [path for _, path in segment_paths(segments_of(cluster, name))]
+
+
+async def check(cluster: Cluster, name: str, **fields: Any) -> v1.VerifyResponse:
+    return await cluster.stubs[name].admin.Verify(v1.VerifyRequest(linearizable=True, **fields), timeout=20)
+
+
+def test_a_flipped_byte_is_found_named_and_mended(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        await put(trio, 120)
+        await until(lambda: len(files(trio, "n2")) > 3)
+        assert (await check(trio, "n1")).ok
+        victim = files(trio, "n2")[1]
+        sound = victim.read_bytes()
+        victim.write_bytes(sound[:500] + bytes([sound[500] ^ 1]) + sound[501:])
+        told = await check(trio, "n1")
+        assert not told.ok
+        (problem,) = [problem for node in told.nodes for problem in node.problems]
+        assert problem.startswith(f"n2: {victim} at byte ")
+        await until(lambda: trio.nodes["n2"].upkeep.repair.mended == 1)
+        assert verify(segments_of(trio, "n2")).ok
+        told = await check(trio, "n3")
+        assert told.ok
+        assert len({node.events_digest for node in told.nodes}) == 1
+        first = int(files(trio, "n2")[1].stem)
+        told = await check(trio, "n1", from_sequence=first, to_sequence=first)
+        assert {(node.first_sequence, node.events_digest) for node in told.nodes} == {
+            (first, told.nodes[0].events_digest)
+        }
+
+    run(scenario())
+
+
+def test_damage_that_a_reader_meets_is_mended(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        await put(trio, 120)
+        await until(lambda: len(files(trio, "n2")) > 3)
+        victim = files(trio, "n2")[1]
+        sound = victim.read_bytes()
+        victim.write_bytes(sound[:500] + bytes([sound[500] ^ 1]) + sound[501:])
+        request = v1.SubscribeRequest(from_sequence=1, to_sequence=240)
+        with pytest.raises(grpc.aio.AioRpcError, match="subscribe again at the same place"):
+            async for _ in trio.stubs["n2"].event.Subscribe(request):
+                pass
+        await until(lambda: verify(segments_of(trio, "n2")).ok)
+
+    run(scenario())
+
+
+def test_a_missing_file_is_fetched_while_readers_go_elsewhere(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        await put(trio, 120)
+        await until(lambda: len(files(trio, "n2")) > 3)
+        files(trio, "n2")[1].unlink()
+        with pytest.raises(grpc.aio.AioRpcError, match="subscribe again at the same place"):
+            async for _ in trio.stubs["n2"].event.Subscribe(v1.SubscribeRequest(from_sequence=1, to_sequence=240)):
+                pass
+        await until(lambda: verify(segments_of(trio, "n2")).ok)
+        numbers = [
+            event.sequence_number
+            async for answer in trio.stubs["n2"].event.Subscribe(v1.SubscribeRequest(from_sequence=1, to_sequence=240))
+            for event in answer.events
+        ]
+        assert numbers == list(range(1, 241))
+
+    run(scenario())
+
+
+def test_a_node_that_joined_fetches_the_history(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = dataclasses.replace(
+        cluster_fixture.QUICK, flush_entries=5, flush_s=0.05, keep_entries=2, keep_bytes=1, chunk_bytes=4096
+    )
+    monkeypatch.setattr(cluster_fixture, "QUICK", small)
+
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path, 3, {"events.flush_ms": 20})
+        joining = cluster.members.pop("n3")
+        await cluster.start_all()
+        await put(cluster, 150)
+        cluster.members["n3"] = joining
+        await cluster.start("n3", **{"cluster.members": None, "cluster.join": True})
+        stubs = await cluster.via("leader")
+        add = v1.AddMember(node_id="n3", raft_address=joining, client_address=cluster.nodes["n3"].grpc_address)
+        await stubs.admin.Members(v1.MembersRequest(add=add), timeout=20)
+        await put(cluster, 60)
+        cluster.nodes["n3"].upkeep.repair.look()
+        await until(lambda: [path.name for path in files(cluster, "n3")] == [p.name for p in files(cluster, "n1")], 20)
+        report = verify(segments_of(cluster, "n3"))
+        assert report.ok
+        assert not [note for note in report.notes if "never here" in note or "middle" in note]
+        await until(lambda: cluster.nodes["n3"].upkeep.repair.mended > 2)
+        assert (await check(cluster, "n1")).ok
+        await cluster.stop_all()
+
+    run(scenario(), 60)
+
+
+def test_a_node_with_another_history_takes_itself_out(
+    trio: Cluster, run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        await put(trio, 3)
+        machine: Any = trio.nodes["n2"].consensus.machine
+        machine._state.chain = bytes(32)
+        await put(trio, 3)
+        told = await check(trio, "n1")
+        assert "n2: its events up to index" in next(node for node in told.nodes if node.node_id == "n2").problems[0]
+        told_of = await trio.nodes["n2"].upkeep._differs()
+        assert "not those of the majority (2 of 3 nodes)" in told_of
+        assert not await trio.nodes["n1"].upkeep._differs()
+        monkeypatch.setattr(Upkeep, "compare_every_s", 0.05)
+        upkeep = trio.nodes["n2"].upkeep
+        await upkeep.stop()
+        upkeep.start()
+        error = await trio.nodes["n2"].failed
+        assert "add one with a new name" in str(error)
+        await trio.stop("n2")
+        with pytest.raises(TakenOut, match="took itself out"):
+            await trio.start("n2")
+
+    run(scenario())
