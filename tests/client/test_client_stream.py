@@ -164,6 +164,27 @@ def test_a_lease_that_cannot_be_extended_is_lost_at_its_deadline() -> None:
     play(story)
 
 
+def test_a_lease_that_ran_out_while_there_was_no_leader_is_not_held_for_ever() -> None:
+    async def no_leader(context: Any) -> v1.ItemError:
+        return v1.ItemError(reason="NO_LEADER", message="there is no leader", retry_after_ms=1)
+
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        cluster.lease_ms = 150
+        async with quick(addresses) as client:
+            await client.enqueue("table", "orders")
+            stream = client.leases()
+            lease = await anext(stream)
+            node = node_of(cluster, client)
+            while not lease.lost.is_set():
+                if len(node.before) < 4:
+                    node.before.append(no_leader)
+                await asyncio.sleep(0.005)
+            node.before.clear()
+            await until(lambda: cluster.handed_back == [1])
+
+    play(story)
+
+
 def test_a_frame_meets_no_leader_and_is_sent_again_under_its_id() -> None:
     async def no_leader(context: Any) -> v1.ItemError:
         return v1.ItemError(reason="NO_LEADER", message="there is no leader", retry_after_ms=1)

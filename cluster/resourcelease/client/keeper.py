@@ -41,11 +41,14 @@ class Keeper:
         beat: Callable[[list[Lease]], Awaitable[v1.HeartbeatResponse]],
         interval: float,
         on_lost: Callable[[ResourceLeaseError], None] | None = None,
+        on_expired: Callable[[list[Lease]], None] | None = None,
     ) -> None:
         self.interval = max(interval, LEAST_INTERVAL)
         self.held: dict[int, Lease] = {}
         self._beat = beat
         self._on_lost = on_lost
+        # Told of leases that ran out by our own clock; the cluster may still see them as held.
+        self._on_expired = on_expired
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -113,8 +116,11 @@ class Keeper:
     def _expire(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for lease in [lease for lease in self.held.values() if lease.deadline <= now]:
+        expired = [lease for lease in self.held.values() if lease.deadline <= now]
+        for lease in expired:
             error = LeaseLost(f"the lease on item {lease.sequence_id} ran out before a heartbeat was answered")
             self.lose(lease.handle.lease_id, error)
+        if expired and self._on_expired is not None:
+            self._on_expired(expired)
         if self.held:
             self._arm(min(lease.deadline for lease in self.held.values()))

@@ -52,7 +52,7 @@ class LeaseStream(AsyncIterator[Lease]):
         self._unwell = False
         self._error: ResourceLeaseError | None = None
         self._errands: dict[asyncio.Task[None], None] = {}
-        self._keeper = Keeper(self._beat, 10.0, self._on_lost)
+        self._keeper = Keeper(self._beat, 10.0, self._on_lost, self._on_expired)
         self._completing: Lane[Lease, None] = Lane(self._send_complete)
         self._failing: Lane[v1.FailEntry, None] = Lane(self._send_fail)
         self._line = Line(caller, self._opening, self._grant, self._receive, self._break)
@@ -193,6 +193,18 @@ class LeaseStream(AsyncIterator[Lease]):
             except ResourceLeaseError:
                 return
 
+    async def _return_expired(self, handles: list[v1.Handle]) -> None:
+        """However long it takes: it ran out because no node answered."""
+        for start in range(0, len(handles), MOST_HANDLES):
+            request = v1.WorkRequest(hand_back=v1.HandBack(handles=handles[start : start + MOST_HANDLES]))
+            while not self._closed:
+                try:
+                    await self._line.ask(request, self._caller.timeout)
+                    break
+                except ResourceLeaseError as error:
+                    if not error.transient:
+                        return
+
     def _show_life(self) -> None:
         if not self._unwell and not self._closed:
             self._unwell = True
@@ -259,6 +271,10 @@ class LeaseStream(AsyncIterator[Lease]):
                 waiter.set_result(lease)
                 return
         self._ready.append(lease)
+
+    def _on_expired(self, leases: list[Lease]) -> None:
+        # The node extends what its stream holds, and would do so for ever with what we have let go of.
+        self._errand(self._return_expired([lease.handle for lease in leases]))
 
     def _on_lost(self, error: ResourceLeaseError) -> None:
         self._line.wake()
