@@ -63,8 +63,8 @@ bench: setup  ## the side-by-side benchmark; peers that cannot be had are skippe
 	$(BIN)/python -m bench.install_peers
 	$(BIN)/python -m bench.compare --json docs/benchmarks.json --page docs/benchmarks.md
 
-drills: setup
-	@echo "make $@: this part is not built yet; see CHANGELOG.md for what is." >&2; exit 1
+drills: setup  ## the chaos drills on real processes
+	$(BIN)/python -m chaos.drills
 
 clean:  ## removes what the targets above made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -201,3 +201,19 @@ def test_an_answer_to_a_lease_can_be_had_again(trio: Cluster, run: Runner) -> No
         assert {answer.leases[0].handle.lease_id for answer in answers} == {answers[0].leases[0].handle.lease_id}
 
     run(scenario())
+
+
+def test_a_call_made_again_after_its_leases_are_over_gets_others(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via("follower"), fresh()
+        await put(stubs, namespace, "a")
+        request = v1.LeaseRequest(namespace=namespace, peer_id="w", operation_id=fresh("op"), wait_ms=10_000)
+        (first,) = (await stubs.lease.Lease(request, timeout=15)).leases
+        back = v1.FailRequest(namespace=namespace, peer_id="w", operation_id=fresh("op"))
+        back.entries.add(handle=first.handle, give_back=True)
+        await stubs.lease.Fail(back, timeout=10)
+        (again,) = (await stubs.lease.Lease(request, timeout=15)).leases
+        assert again.handle.sequence_id == first.handle.sequence_id
+        assert again.handle.lease_id > first.handle.lease_id
+
+    run(scenario())

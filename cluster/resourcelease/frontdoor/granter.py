@@ -100,6 +100,10 @@ class Granter:
                 if budget > 0:
                     turns.append((namespace, budget, share))
 
+    def is_remembered(self, call: Call) -> bool:
+        """Whether the call's operation id has an answer already."""
+        return self._replica.machine.remembers(call)
+
     def give_back(self, call: Call, granted: Granted) -> None:
         """Returns leases that nobody took; no attempt is spent."""
         if not granted.sequence_ids:

@@ -20,6 +20,8 @@ class LeaseWaiter:
         self.ticket = 0
         self._granter = granter
         self._op = op
+        self._operation_id = op.call.operation_id
+        self._renewals = 0
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Granted] = self._loop.create_future()
         self._in_line = False
@@ -76,6 +78,7 @@ class LeaseWaiter:
         if granted.sequence_ids:
             self._answer.set_result(granted)
             return True
+        self._renew()
         return self._wait_on()
 
     def refused(self, refused: Refused) -> bool:
@@ -87,6 +90,13 @@ class LeaseWaiter:
             return self._wait_on()
         self._answer.set_exception(refused)
         return False
+
+    def _renew(self) -> None:
+        """Asks on under a further id where this one is used up: its leases came to an earlier try, and are over."""
+        call = self._op.call
+        if self._granter.is_remembered(call):
+            self._renewals += 1
+            self._op = self._op._replace(call=call._replace(operation_id=f"{self._operation_id}~{self._renewals}"))
 
     def _wait_on(self) -> bool:
         if self._time_over:

@@ -145,6 +145,11 @@ class Machine:
         """The digest over all events so far: equal on two nodes at one index, or they differ."""
         return self._state.chain
 
+    def remembers(self, call: Call) -> bool:
+        """Whether a call with this operation id was answered, and the answer is kept."""
+        key = (call.namespace, call.peer, call.operation_id)
+        return self._state.answers.get(key, self._state.clock_ms) is not None
+
     def segment(self) -> Segment:
         """The open segment of the log."""
         return self._state.segment
