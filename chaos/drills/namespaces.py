@@ -1,0 +1,153 @@
+"""The setting for root: a network namespace a node, joined by a bridge, and packets that the kernel drops.
+
+A cut of one direction is a blackhole route in the sender's namespace: what it sends vanishes, and what it is sent
+arrives. That needs neither nftables nor any kernel module. Bandwidth is bounded by ``tbf`` for all that a node sends.
+Delays would need ``netem``; drills that ask for them are refused where the kernel has none.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from chaos.drills.cluster import Cluster, node_tables
+from chaos.drills.network import CLIENTS, Link, Rule
+from chaos.drills.node import Node
+
+__all__ = ["KernelNetwork", "Namespaces"]
+
+_PORT, _PEER_PORT = 7101, 7201
+_CLIENTS_HOST = 254
+
+
+class KernelNetwork:
+    """A bridge, and a namespace with one leg on it for each node."""
+
+    delays = False
+
+    def __init__(self, number: int) -> None:
+        self._prefix = f"rl{number}"
+        self._net = f"10.{200 + number % 50}.{number % 250}"
+        self._hosts: dict[str, int] = {CLIENTS: _CLIENTS_HOST}
+        self._rules: dict[Link, Rule] = {}
+        self._up = False
+
+    def address(self, name: str) -> str:
+        """The address of a node, or of all clients."""
+        return f"{self._net}.{self._hosts[name]}"
+
+    def inside(self, name: str) -> list[str]:
+        """The words before a command that has it run where a node runs."""
+        return ["ip", "netns", "exec", f"{self._prefix}-{name}"] if name != CLIENTS else []
+
+    def put_up(self) -> None:
+        """Makes the bridge."""
+        bridge = f"{self._prefix}b"
+        _run("ip", "link", "add", bridge, "type", "bridge")
+        self._up = True
+        _run("ip", "addr", "add", f"{self.address(CLIENTS)}/24", "dev", bridge)
+        _run("ip", "link", "set", bridge, "up")
+
+    def join(self, name: str) -> None:
+        """Makes the namespace of a node and connects it."""
+        number = len(self._hosts)
+        self._hosts[name] = number
+        space, near, far = f"{self._prefix}-{name}", f"{self._prefix}h{number}", f"{self._prefix}n{number}"
+        _run("ip", "netns", "add", space)
+        _run("ip", "link", "add", near, "type", "veth", "peer", "name", far)
+        _run("ip", "link", "set", far, "netns", space)
+        _run("ip", "link", "set", near, "master", f"{self._prefix}b", "up")
+        _run(*self.inside(name), "ip", "link", "set", "lo", "up")
+        _run(*self.inside(name), "ip", "addr", "add", f"{self.address(name)}/24", "dev", far)
+        _run(*self.inside(name), "ip", "link", "set", far, "up")
+
+    async def apply(self, rules: Mapping[Link, Rule]) -> None:
+        """These rules hold from now on, and no others."""
+        if any(rule.delay_ms for rule in rules.values()):
+            raise OSError("delays need netem, which this setting does without")
+        await asyncio.to_thread(self._apply, rules)
+
+    async def reset(self, links: Iterable[Link]) -> None:
+        """Connections outlive a flap here, as they do between hosts."""
+
+    async def close(self) -> None:
+        """Takes everything down."""
+        if self._up:
+            await asyncio.to_thread(self._take_down)
+            self._up = False
+
+    def _take_down(self) -> None:
+        for name in [name for name in self._hosts if name != CLIENTS]:
+            subprocess.run(["ip", "netns", "del", f"{self._prefix}-{name}"], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "del", f"{self._prefix}b"], check=False, capture_output=True)
+
+    def _apply(self, rules: Mapping[Link, Rule]) -> None:
+        cut = {link for link, rule in rules.items() if rule.cut}
+        before = {link for link, rule in self._rules.items() if rule.cut}
+        for verb, links in (("del", before - cut), ("add", cut - before)):
+            for source, target in sorted(links):
+                route = ("ip", "route", verb, "blackhole", f"{self.address(target)}/32")
+                _run(*self.inside(source), *route)
+        slow = {source: rule.bytes_per_s for (source, _), rule in rules.items() if rule.bytes_per_s}
+        was_slow = {source for (source, _), rule in self._rules.items() if rule.bytes_per_s}
+        for name in was_slow - set(slow):
+            _run(*self.inside(name), "tc", "qdisc", "del", "dev", self._leg(name), "root")
+        for name, bytes_per_s in slow.items():
+            bound = ("rate", f"{int(bytes_per_s * 8)}bit", "burst", "32k", "latency", "400ms")
+            _run(*self.inside(name), "tc", "qdisc", "replace", "dev", self._leg(name), "root", "tbf", *bound)
+        self._rules = dict(rules)
+
+    def _leg(self, name: str) -> str:
+        return f"{self._prefix}n{self._hosts[name]}"
+
+
+class Namespaces:
+    """Makes clusters whose nodes have a network of their own."""
+
+    name = "namespaces"
+    delays = False
+
+    def why_not(self) -> str:
+        """Why it cannot be used here; empty if it can."""
+        if os.geteuid() != 0:
+            return "network namespaces need root"
+        if shutil.which("ip") is None:
+            return "there is no `ip` here; install iproute2"
+        return ""
+
+    async def found(self, directory: Path, count: int, *, proxied_clients: bool) -> Cluster:
+        """A new cluster, not started. Clients are always cut off for real, so ``proxied_clients`` changes nothing."""
+        network = KernelNetwork(os.getpid() % 10_000)
+        names = [f"n{number}" for number in range(1, count + 1)]
+        try:
+            network.put_up()
+            for name in names:
+                network.join(name)
+        except (OSError, subprocess.CalledProcessError):
+            await network.close()
+            raise
+        members = {name: f"{network.address(name)}:{_PEER_PORT}" for name in names}
+
+        async def make(name: str, joins: bool) -> tuple[Node, str]:
+            if name not in names:
+                network.join(name)
+            tables: dict[str, dict[str, Any]] = node_tables(directory, name, members, joins)
+            address = network.address(name)
+            tables["grpc"] = {"listen": f"{address}:{_PORT}"}
+            tables["peers"] = {"listen": f"{address}:{_PEER_PORT}"}
+            tables["tls"] = {"insecure_listen_anywhere": True}
+            node = Node(directory, name, f"{address}:{_PORT}", tables, network.inside(name))
+            return node, f"{address}:{_PEER_PORT}"
+
+        cluster = Cluster(directory, network, names, make)
+        await cluster.make(names)
+        return cluster
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")

@@ -1,0 +1,125 @@
+"""One node of a drill: a directory, a configuration, and a process while it runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Node", "to_toml"]
+
+# An order to stop is obeyed in this time, or the process is killed.
+STOP_S = 12.0
+
+
+class Node:
+    """A node's configuration on disk, and its process.
+
+    ``tables`` is its configuration; ``prefix`` are words before the command, such as those that enter a namespace.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        address: str,
+        tables: Mapping[str, Mapping[str, Any]],
+        prefix: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.address = address
+        """Where clients call it."""
+        self.directory = directory / name
+        self.data = self.directory / "data"
+        self.log = self.directory / "node.log"
+        self.tables = {section: dict(values) for section, values in tables.items()}
+        self._prefix = list(prefix)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.paused = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended; None while it runs, or never started."""
+        return self._process.poll() if self._process is not None else None
+
+    def start(self) -> None:
+        """Starts the process; it ends with ours, in whatever way ours ends."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "node.toml"
+        config.write_text(to_toml(self.tables))
+        words = [sys.executable, "-m", "resourcelease", "node", "--config", str(config), "--until-stdin-ends"]
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("RESOURCELEASE_")}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._prefix, *words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=kept, start_new_session=True
+            )
+        self.paused = False
+
+    def pause(self) -> None:
+        """Stops the process where it stands, as a virtual machine that is moved."""
+        self._signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        """Lets it go on."""
+        self._signal(signal.SIGCONT)
+        self.paused = False
+
+    def ask_to_stop(self) -> None:
+        """Sends SIGTERM."""
+        self.resume()
+        self._signal(signal.SIGTERM)
+
+    def strike(self) -> None:
+        """Sends SIGKILL and does not wait, so that several can go at the same moment."""
+        self._signal(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Ends it at once and waits until it is gone."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
+        self.paused = False
+
+    def ended(self, seconds: float = STOP_S) -> int | None:
+        """Waits until the process has ended by itself; its exit code, or None if it did not."""
+        until = time.monotonic() + seconds
+        while self.pid is not None and time.monotonic() < until:
+            time.sleep(0.02)
+        return self.exit_code
+
+    def words(self, since: int = 0) -> str:
+        """What it has written to its log, from an offset on."""
+        return self.log.read_bytes()[since:].decode(errors="replace") if self.log.exists() else ""
+
+    def _signal(self, number: int) -> None:
+        if self.pid is not None and self._process is not None:
+            self._process.send_signal(number)
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """A configuration as text; JSON's texts, numbers and truths are TOML's too.
+
+    >>> print(to_toml({"node": {"id": "n1"}}))
+    [node]
+    "id" = "n1"
+    <BLANKLINE>
+    """
+    lines: list[str] = []
+    for section, values in tables.items():
+        lines += [f"[{section}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items()), ""]
+    return "\n".join(lines)

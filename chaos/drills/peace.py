@@ -1,0 +1,95 @@
+"""After the last fault: what is open is worked off, and the cluster is asked about everything once more."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable, Mapping
+
+from chaos.drills.history import OK, Call
+from chaos.drills.watch import Usage
+from resourcelease import v1
+from resourcelease.client import Client, ResourceLeaseError
+
+__all__ = ["agreed", "looked_up", "usage_problems", "worked_off"]
+
+WORK_OFF_S = 40.0
+AGREE_S = 20.0
+
+# What a node may have grown by, beyond its size before the faults: its tail of events and its journal are in memory.
+MORE_MIB = 160.0
+MORE_FILES = 40
+MORE_THREADS = 16
+
+_DEAD = v1.ItemState.ITEM_STATE_DEAD
+
+
+async def worked_off(client: Client, seconds: float = WORK_OFF_S) -> list[str]:
+    """Waits until nothing is open; a sentence for each of the first items that still are."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(ResourceLeaseError):
+            depths = [queue.summary.depth for queue in await client.queues(linearizable=True)]
+            if not any(depth.pending + depth.active + depth.delayed for depth in depths):
+                return []
+        await asyncio.sleep(0.2)
+    states = ("PENDING", "DELAYED", "ACTIVE")
+    left = [item.sequence_id async for item in client.items(states=states, linearizable=True)]
+    why = [(await client.explain(number)).words for number in left[:3]]
+    return [f"{len(left)} items were not worked off in {seconds:g} s of peace, {left[:20]}: {' '.join(why)}"]
+
+
+async def looked_up(client: Client, calls: Iterable[Call]) -> dict[int, str]:
+    """Where each item is that anybody heard of: done, dead, waiting or gone.
+
+    What is not listed is gone or done; those whose completion nobody was told of are asked for one by one.
+    """
+    items, told_done = set(), set()
+    for call in calls:
+        if call.item:
+            items.add(call.item)
+        if call.kind == "complete" and call.outcome == OK:
+            told_done.add(call.item)
+    listed = {item.sequence_id: item async for item in client.items(linearizable=True, page_size=1000)}
+    places: dict[int, str] = {}
+    for number in sorted(items | set(listed)):
+        if number in listed:
+            places[number] = "dead" if listed[number].state == _DEAD else "waiting"
+        elif number in told_done:
+            places[number] = "done"
+        else:
+            rule = (await client.explain(number)).rule
+            places[number] = "done" if rule == v1.ExplainRule.EXPLAIN_RULE_COMPLETED else "gone"
+    return places
+
+
+async def agreed(client: Client) -> list[str]:
+    """All nodes hold the same state and history; a sentence for each that does not."""
+    until = time.monotonic() + AGREE_S
+    while True:
+        problems: list[str] = []
+        try:
+            answer = await client.verify(linearizable=True)
+            if answer.ok:
+                return []
+            problems = [f"{node.node_id}: {problem}" for node in answer.nodes for problem in node.problems]
+        except ResourceLeaseError as error:
+            problems = [str(error)]
+        if time.monotonic() > until:
+            return [f"the nodes do not agree: {'; '.join(problems) or 'no reason was given'}"]
+        await asyncio.sleep(0.5)
+
+
+def usage_problems(usages: Mapping[str, tuple[Usage | None, Usage]]) -> list[str]:
+    """Memory, files and threads that have not come back to where they were."""
+    problems = []
+    for name, (before, after) in usages.items():
+        if before is None:
+            continue
+        for what, had, has, more in (
+            ("MiB of memory", before.resident_mib, after.resident_mib, MORE_MIB),
+            ("open files", before.files, after.files, MORE_FILES),
+            ("threads", before.threads, after.threads, MORE_THREADS),
+        ):
+            if has > had + more:
+                problems.append(f"{name} had {had:.0f} {what} before the faults and has {has:.0f} in peace")
+    return problems

@@ -1,0 +1,129 @@
+"""One drill from the first start of its cluster to the verdict."""
+
+import asyncio
+import contextlib
+import random
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from chaos.drills.cluster import Cluster
+from chaos.drills.follow import Follower
+from chaos.drills.history import OK, UNKNOWN, Call, History
+from chaos.drills.outcome import Outcome
+from chaos.drills.peace import agreed, looked_up, usage_problems, worked_off
+from chaos.drills.scene import Broken, Drill, Scene
+from chaos.drills.verdict import judge
+from chaos.drills.watch import Usage, Watch, usage
+from chaos.drills.workload import Workload
+from resourcelease.client import Client, ResourceLeaseError
+
+__all__ = ["run_drill"]
+
+# What ends a drill as a failure of the cluster, and not of the program.
+FAILURES = (Broken, ResourceLeaseError, ChildProcessError, TimeoutError)
+
+
+async def run_drill(
+    drill: Drill, cluster: Cluster, directory: Path, *, seconds: float, seed: int, tell: Callable[[str], None]
+) -> Outcome:
+    """Plays the drill, makes peace, and has the checkers judge it."""
+    outcome = Outcome(drill.name, drill.holds, seed, nodes=len(cluster.founders))
+    began = time.monotonic()
+    history = History(directory / "history.jsonl")
+    outcome.calls = history.calls
+    try:
+        async with Client(cluster.endpoints, peer_id="drill-operator", timeout=20) as client:
+            await _play(drill, cluster, client, history, outcome, seconds, seed, tell)
+    except FAILURES as error:
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    except Exception:
+        outcome.problems.append(f"the drill itself stumbled: {traceback.format_exc()}")
+    finally:
+        await cluster.close()
+        history.close()
+    tell("the checkers judge")
+    outcome.problems += await asyncio.to_thread(judge, outcome, drill, cluster)
+    outcome.took_s = time.monotonic() - began
+    return outcome
+
+
+async def _play(
+    drill: Drill,
+    cluster: Cluster,
+    client: Client,
+    history: History,
+    outcome: Outcome,
+    seconds: float,
+    seed: int,
+    tell: Callable[[str], None],
+) -> None:
+    await cluster.start()
+    await cluster.ready(client)
+    await client.configure(
+        lease_duration_ms=drill.plan.lease_ms,
+        heartbeat_interval_ms=drill.plan.lease_ms // 3,
+        max_attempts=10_000,
+        capacity=1_000_000,
+    )
+    history.began = time.monotonic()
+    workload = Workload(cluster.endpoints, drill.plan, history, seed)
+    follower = Follower(cluster.endpoints, history)
+    watch = Watch(cluster, client, history)
+    scene = Scene(
+        cluster, client, workload, history, random.Random(seed), seconds, drill.recover_s, tell, outcome.faults
+    )
+    scene.recoveries, scene.notes, scene.counts = outcome.recoveries, outcome.notes, outcome.counts
+    scene.looks = watch.looks
+    outcome.told, outcome.looks, outcome.expected_words = follower.told, watch.looks, scene.expected_words
+    try:
+        follower.start()
+        watch.start()
+        workload.start()
+        await scene.recovered("the start", history.now(), 15)
+        before = _usages(cluster)
+        try:
+            await drill.act(scene)
+        finally:
+            outcome.acted_s = history.now()
+            await _peace(scene, follower, watch, outcome, before)
+    finally:
+        outcome.problems += watch.problems
+        await workload.stop()
+        await follower.close()
+        await watch.close()
+
+
+async def _peace(scene: Scene, follower: Follower, watch: Watch, outcome: Outcome, before: dict[str, Usage]) -> None:
+    """All faults end; what is open is worked off; then everything is looked at."""
+    cluster, client = scene.cluster, scene.client
+    scene.tell("peace")
+    await cluster.bring_back()
+    await cluster.ready(client)
+    await scene.workload.stop_producing()
+    outcome.problems += await worked_off(client)
+    scene.workload.check()
+    await scene.workload.stop()
+    places = await looked_up(client, outcome.calls)
+    now = scene.history.now()
+    for item, place in places.items():
+        scene.history.add(
+            Call("the end", "look", now, scene.history.now(), OK if place else UNKNOWN, item, detail=place)
+        )
+    outcome.problems += await agreed(client)
+    last = (await client.status(linearizable=True)).last_sequence
+    if not await follower.catch_up(last):
+        outcome.problems.append(f"a subscriber was told up to event {follower.told.last} of {last}")
+    await watch.close()
+    outcome.usage = {name: (before.get(name), after) for name, after in _usages(cluster).items()}
+    outcome.problems += usage_problems(outcome.usage)
+
+
+def _usages(cluster: Cluster) -> dict[str, Usage]:
+    found = {}
+    for name, node in cluster.nodes.items():
+        if node.pid is not None:
+            with contextlib.suppress(OSError, KeyError):
+                found[name] = usage(node.pid)
+    return found

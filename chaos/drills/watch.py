@@ -1,0 +1,90 @@
+"""Looks at every node a few times a second: who leads in which term, how much memory, how many files."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.checkers import OneLeaderATerm, Violation
+from chaos.drills.cluster import Cluster
+from chaos.drills.history import History
+from resourcelease import v1
+from resourcelease.client import Client, ResourceLeaseError
+
+__all__ = ["Look", "Usage", "Watch", "usage"]
+
+_PAUSE_S = 0.2
+_PATIENCE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One node at one moment; ``role`` is leader, follower, silent or down."""
+
+    at: float
+    node: str
+    role: str
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process uses."""
+
+    resident_mib: float
+    files: int
+    threads: int
+
+
+@dataclass(slots=True)
+class Watch:
+    """The looks, and what was wrong about them."""
+
+    cluster: Cluster
+    client: Client
+    history: History
+    looks: list[Look] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    _judge: OneLeaderATerm = field(default_factory=OneLeaderATerm)
+    _task: "asyncio.Task[None] | None" = None
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.gather(*(self._look(name) for name in self.cluster.names))
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _look(self, name: str) -> None:
+        node = self.cluster.nodes[name]
+        role, term = "down", 0
+        if node.pid is not None:
+            role = "silent"
+            with contextlib.suppress(ResourceLeaseError, TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    status = await self.client.status(node=node.address)
+                    term = status.term
+                    leads = status.role == v1.NodeRole.NODE_ROLE_LEADER
+                    role = "leader" if leads else "follower"
+        if role == "leader":
+            try:
+                self._judge.leads(name, term)
+            except Violation as violation:
+                self.problems.append(str(violation))
+        self.looks.append(Look(self.history.now(), name, role, term))
+
+
+def usage(pid: int) -> Usage:
+    """What a process uses now, as the kernel says."""
+    process = Path(f"/proc/{pid}")
+    fields = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    files = sum(1 for _ in (process / "fd").iterdir())
+    return Usage(int(fields["VmRSS"].split()[0]) / 1024, files, int(fields["Threads"]))

@@ -1,0 +1,51 @@
+"""The quickest drills, on real processes; they need no root. All others: ``python -m chaos.drills``."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from chaos.drills.catalog import DRILLS
+from chaos.drills.loopback import Loopback
+from chaos.drills.outcome import Outcome
+from chaos.drills.program import main
+from chaos.drills.report import write_report
+from chaos.drills.run import run_drill
+
+QUICK = [drill.name for drill in DRILLS.values() if drill.quick]
+
+
+def play(name: str, directory: Path, seconds: float) -> Outcome:
+    """One drill on loopback, with a bound on how long it may take."""
+
+    async def whole() -> Outcome:
+        drill = DRILLS[name]
+        async with asyncio.timeout(100):
+            cluster = await Loopback().found(directory, 3, proxied_clients=drill.proxied_clients)
+            return await run_drill(drill, cluster, directory, seconds=seconds, seed=7, tell=lambda _: None)
+
+    return asyncio.run(whole())
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_drills_pass(tmp_path: Path, name: str) -> None:
+    outcome = play(name, tmp_path, 4.0)
+    assert outcome.problems == []
+    assert outcome.passed
+    assert outcome.acknowledged > 300
+    page = tmp_path / "index.html"
+    write_report(page, [outcome], "loopback")
+    text = page.read_text()
+    assert "<svg" in text
+    assert outcome.faults[0].words in text
+
+
+def test_drills_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in DRILLS)
+
+
+def test_an_unknown_drill_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kill-everything"]) == 2
+    assert "--list" in capsys.readouterr().err
