@@ -1,4 +1,4 @@
-"""What the log of events costs: ``python -m bench.log [--json] [--quick] [--dir DIR]``.
+"""What the log of events costs: ``python -m bench.log [--json] [--quick] [--dir DIR] [--only SECTION] [--events N]``.
 
 A machine is fed lifecycles (enqueue, lease and complete of items with 256-byte bodies), and the segment writer writes
 its events behind it on a thread of its own, fsyncs included. Shapes differ in how many items an op has; an entry
@@ -34,6 +34,8 @@ from resourcelease.storage.segments import Log, LogOptions, Owner, SegmentWriter
 _FIXED = b'{"table": "orders", "columns": ["id", "customer", "total"], "mode": "append", "x": "'.ljust(128, b".")
 _ITEMS_AN_ENTRY = 100
 _ROUNDS = 3
+SECTIONS = ("log", "spark")
+_SPARK_EVENTS, _SPARK_EVENTS_QUICK = 10_000_000, 90_000
 
 
 class Shape(NamedTuple):
@@ -221,9 +223,39 @@ def measure(root: Path, *, quick: bool) -> dict[str, Any]:
     }
 
 
+def measure_in_spark(root: Path, *, quick: bool, events: int) -> dict[str, Any]:
+    """Writes a log of so many events (0: the default), and reads it in Spark; without Spark, why there is no figure."""
+    from resourcelease.spark import JavaMissing, SparkMissing
+
+    load = Load(root / "spark", LogOptions())
+    items = (events or (_SPARK_EVENTS_QUICK if quick else _SPARK_EVENTS)) // 3
+    load.lifecycles(SHAPES[HEADLINE].items_an_op, items)
+    load.finish()
+    try:
+        from bench.logspark import measure_spark
+
+        return measure_spark(root / "spark", load.writer.stats().events, rounds=1 if quick else _ROUNDS)
+    except (ImportError, JavaMissing, SparkMissing) as error:
+        return {"spark_skipped": str(error)}
+
+
 def lines(report: dict[str, Any]) -> Iterator[str]:
     """The report for people."""
     yield f"event log, Python {report['python']} on {report['machine']}"
+    if "shapes" in report:
+        yield from _lines_of_log(report)
+    if "spark_skipped" in report:
+        yield f"Spark: {report['spark_skipped']}"
+    elif "spark_rows_per_s" in report:
+        yield (
+            f"Spark, {report['spark_events']:,} events: {report['spark_rows_per_s']:,} rows/s, Parquet "
+            f"{report['parquet_rows_per_s']:,} rows/s, so {report['spark_to_parquet']:.2f} of it; a filter on 1 % "
+            f"takes {report['filtered_spark_s']:.2f} s, Parquet {report['filtered_parquet_s']:.2f} s, "
+            f"{report['filtered_ratio']:.2f} times as long"
+        )
+
+
+def _lines_of_log(report: dict[str, Any]) -> Iterator[str]:
     yield f"{'shape':>20} {'share':>7} {'write us':>9} {'apply us':>9} {'bytes':>7} {'verify/s':>10} {'decode/s':>10}"
     for name, figures in report["shapes"].items():
         yield (
@@ -245,9 +277,16 @@ def main(arguments: list[str] | None = None, write: Callable[[str], object] = pr
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--quick", action="store_true", help="few items, one round: to see that it runs")
     parser.add_argument("--dir", type=Path, help="where the log is written; a place on the disk to be measured")
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="a section; repeatable; all by default")
+    parser.add_argument("--events", type=int, default=0, help="how many events Spark reads")
     options = parser.parse_args(arguments)
+    sections = options.only or SECTIONS
+    report: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
     with tempfile.TemporaryDirectory(dir=options.dir) as scratch:
-        report = measure(Path(scratch), quick=options.quick)
+        if "log" in sections:
+            report |= measure(Path(scratch), quick=options.quick)
+        if "spark" in sections:
+            report |= measure_in_spark(Path(scratch), quick=options.quick, events=options.events)
     write(json.dumps(report) if options.json else "\n".join(lines(report)))
     return 0
 

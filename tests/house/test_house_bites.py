@@ -99,6 +99,9 @@ def test_holding_a_set_is_allowed(source: str) -> None:
         ("sync", "from resourcelease.frontdoor import x"),
         ("", "from resourcelease.cli import main"),
         ("attic.x", "import json"),
+        ("spark.x", "from resourcelease.storage import segments, LmdbStore"),
+        ("spark.x", "from resourcelease.storage.segmentsx import Log"),
+        ("client.x", "from resourcelease.storage.segments import Log"),
     ],
 )
 def test_a_door_that_should_not_be_there_is_found(name: str, source: str) -> None:
@@ -112,6 +115,7 @@ def test_a_door_that_should_not_be_there_is_found(name: str, source: str) -> Non
         ("consensus.x", "from resourcelease.storage import api\nimport pysyncobj"),
         ("frontdoor.x", "from resourcelease.v1 import item_pb2"),
         ("client.x", "from resourcelease.v1 import item_pb2\nfrom resourcelease.model.errors import Reason"),
+        ("spark.x", "from resourcelease.storage.segments import Log\nimport resourcelease.storage.segments"),
         ("cli.x", "from resourcelease.node import run\nfrom resourcelease.client import Client"),
         ("", "from resourcelease.client import Client"),
     ],

@@ -1,0 +1,116 @@
+"""Arrow arrays from what records hold: values that stand for runs of rows, and values a row."""
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Rows", "Sparse", "Texts", "numbers", "optional_texts", "struct"]
+
+# 0, 1, 2 and so on, for batches of the usual size.
+_COUNTED = array("q", range(1 << 16))
+
+
+def numbers(values: array) -> pa.Array:  # type: ignore[type-arg]
+    """An ``array('q')`` as it lies in memory."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def struct(kind: pa.DataType, column: Callable[[str], pa.Array], mask: pa.Array | None = None) -> pa.Array:
+    """A struct of the fields that ``kind`` has; rows where ``mask`` is true are null."""
+    fields = [kind.field(place) for place in range(kind.num_fields)]
+    return pa.StructArray.from_arrays([column(field.name) for field in fields], fields=fields, mask=mask)
+
+
+class Rows:
+    """Runs of rows, each behind the one before; ``ends`` are the rows behind their last ones."""
+
+    def __init__(self, ends: array) -> None:  # type: ignore[type-arg]
+        self.size: int = ends[-1] if ends else 0
+        self._starts = array("q", [0, *ends[:-1]])
+        self._ends = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
+
+    def spread(self, values: pa.Array) -> pa.Array:
+        """A value a run as a value a row."""
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(self._ends, values))
+
+    def numbered(self) -> pa.Array:
+        """In each row the number of its run, from 0."""
+        return self.spread(_count_up(len(self._starts)))
+
+    def rising(self, firsts: Sequence[int]) -> pa.Array:
+        """Numbers that rise by one from row to row within a run."""
+        before = array("q", [first - start for first, start in zip(firsts, self._starts, strict=True)])
+        return pc.add(self.spread(numbers(before)), _count_up(self.size))
+
+
+def _count_up(size: int) -> pa.Array:
+    """0, 1, 2 and so on."""
+    if len(_COUNTED) < size:
+        return numbers(array("q", range(size)))
+    return numbers(_COUNTED)[:size]
+
+
+class Sparse:
+    """Rows that have something, among many that have nothing."""
+
+    def __init__(self) -> None:
+        self._ends = array("i")
+        # For each run: the place of its first value less its first row; None where the rows have nothing.
+        self._shifts: list[int | None] = []
+        self._rows = self._size = 0
+
+    def add(self, row: int, count: int) -> None:
+        """The rows from ``row`` on have the next ``count`` values."""
+        if row > self._rows:
+            self._ends.append(row)
+            self._shifts.append(None)
+        self._ends.append(row + count)
+        self._shifts.append(self._size - row)
+        self._rows = row + count
+        self._size += count
+
+    def spread(self, values: pa.Array, rows: int) -> pa.Array:
+        """The values, each in its row."""
+        if not self._size:
+            return pa.nulls(rows, values.type)
+        if rows > self._rows:
+            self._ends.append(rows)
+            self._shifts.append(None)
+        if rows == self._size:
+            return values
+        runs = Rows(self._ends)
+        places = pc.add(runs.spread(pa.array(self._shifts, pa.int64())), _count_up(rows))
+        return values.take(places)
+
+
+class Texts:
+    """Maps of texts, one after the other."""
+
+    def __init__(self) -> None:
+        self._offsets = array("i", [0])
+        self._keys: list[str] = []
+        self._values: list[str] = []
+
+    def add(self, texts: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
+        """One map."""
+        pairs = texts.items() if isinstance(texts, Mapping) else texts
+        for key, value in pairs:
+            self._keys.append(key)
+            self._values.append(value)
+        self._offsets.append(len(self._keys))
+
+    def finish(self) -> pa.Array:
+        """All of them."""
+        offsets = pa.Array.from_buffers(pa.int32(), len(self._offsets), [None, pa.py_buffer(self._offsets)])
+        return pa.MapArray.from_arrays(offsets, pa.array(self._keys, pa.string()), pa.array(self._values, pa.string()))
+
+
+def optional_texts(maps: Sequence[Any]) -> pa.Array:
+    """Maps of texts, some of which are None."""
+    kind = pa.map_(pa.string(), pa.string())
+    if not any(maps):
+        return pa.nulls(len(maps), kind)
+    return pa.array([None if one is None else list(one.items()) for one in maps], kind)

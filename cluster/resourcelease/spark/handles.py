@@ -1,0 +1,99 @@
+"""The ownership handles in records: which columns of each type's data are ids, attempts and fences."""
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from resourcelease.model.eventdata import EventType
+from resourcelease.spark.arrays import Rows, numbers, struct
+
+__all__ = ["Handles", "handles_of"]
+
+# Ids, one a row; attempts and fences likewise, or one number that holds for all. None: the events have no handle.
+Columns: TypeAlias = tuple[Sequence[int], int | Sequence[int], int | Sequence[int]]
+
+
+def handles_of(number: int, count: int, data: Sequence[Any]) -> Columns | None:
+    """The handles of a record of ``count`` events. Raises ValueError unless there are as many."""
+    found = _OF[number](count, data)
+    size = len(found[0]) if found is not None else 1
+    if size != count or count < 1:
+        raise ValueError("the columns do not have as many values as there are events")
+    return found
+
+
+def _items(count: int, data: Sequence[Any]) -> Columns:
+    return range(data[0], data[0] + count), 1, 0
+
+
+def _grants(count: int, data: Sequence[Any]) -> Columns:
+    return data[0], data[1], range(data[2], data[2] + count)
+
+
+def _fenced(count: int, data: Sequence[Any]) -> Columns | None:
+    """Also heartbeats of all that a peer holds, which name no lease."""
+    return (data[0], data[1], data[2] or 0) if data[0] else None
+
+
+def _unfenced(count: int, data: Sequence[Any]) -> Columns | None:
+    """Also the page of a bundle that has nothing in it."""
+    return (data[0], data[1], 0) if data[0] else None
+
+
+def _effect(count: int, data: Sequence[Any]) -> Columns | None:
+    return ((data[2],), data[3], data[4]) if data[4] else None
+
+
+def _none(count: int, data: Sequence[Any]) -> None:
+    return None
+
+
+_OF: dict[int, Callable[[int, Sequence[Any]], Columns | None]] = {
+    EventType.ENQUEUE: _items,
+    EventType.LEASE_GRANTED: _grants,
+    EventType.HEARTBEAT: _fenced,
+    EventType.COMPLETED: _fenced,
+    EventType.FAILED: _fenced,
+    EventType.DRAIN_SNAPSHOT: _unfenced,
+    EventType.RESTORE_SNAPSHOT: _unfenced,
+    EventType.LEASE_EXPIRED: _fenced,
+    EventType.REQUEUED: _fenced,
+    EventType.DEAD_LETTERED: _fenced,
+    EventType.BACKPRESSURE: _none,
+    EventType.CONFIGURED: _none,
+    EventType.PEER_CHANGED: _none,
+    EventType.REDRIVEN: _unfenced,
+    EventType.EFFECT: _effect,
+    EventType.RELEASED: _unfenced,
+    EventType.REJECTED: _none,
+    EventType.DISCARDED: _unfenced,
+}
+_ = [_OF[type_] for type_ in EventType]  # a type without an entry is found when this is loaded
+
+_NO_HANDLE: Columns = ((0,), 0, 0)
+
+
+class Handles:
+    """Gathers handles, record after record."""
+
+    def __init__(self) -> None:
+        self._columns = {name: array("q") for name in ("sequence_id", "attempt", "lease_id")}
+        self._absent: list[bool] = []
+
+    def add(self, count: int, found: Columns | None) -> None:
+        """The handles of one record."""
+        self._absent.append(found is None)
+        for column, values in zip(self._columns.values(), found or _NO_HANDLE, strict=True):
+            if type(values) is int:
+                column.extend(array("q", (values,)) * count)
+            elif len(values) == count:  # type: ignore[arg-type]
+                column.extend(values)  # type: ignore[arg-type]
+            else:
+                raise ValueError("the columns do not have as many values as there are events")
+
+    def finish(self, kind: pa.DataType, rows: Rows) -> pa.Array:
+        """All of them, as a struct of the fields that are wanted."""
+        absent = rows.spread(pa.array(self._absent)) if any(self._absent) else None
+        return struct(kind, lambda name: numbers(self._columns[name]), absent)

@@ -1,0 +1,78 @@
+"""A Spark on this machine, and what it needs to be there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["JAVA_LEAST", "JavaMissing", "SparkMissing", "check_java", "local_session"]
+
+JAVA_LEAST = 17
+
+
+class SparkMissing(RuntimeError):
+    """A package is not installed."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"{package} is not installed: pip install 'resourcelease[spark]'")
+
+
+class JavaMissing(RuntimeError):
+    """There is no Java, or one that is too old."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"Spark needs Java {JAVA_LEAST} or newer, and {found}. Debian and Ubuntu: apt install "
+            f"openjdk-{JAVA_LEAST}-jre-headless; macOS: brew install openjdk@{JAVA_LEAST}; others: "
+            "https://adoptium.net. If it is installed, let JAVA_HOME name its directory"
+        )
+
+
+def check_java() -> int:
+    """The major version of the Java that Spark would start; raises ``JavaMissing``."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise JavaMissing(f"there is none at JAVA_HOME, {home}" if home else "there is none on the path")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None or int(found[1]) < JAVA_LEAST:
+        raise JavaMissing(f"{java} is {'Java ' + found[1] if found else 'none'}")
+    return int(found[1])
+
+
+def local_session(name: str = "resourcelease", *, cores: int = 0, memory: str = "2g") -> "SparkSession":
+    """A Spark that runs on this machine, quiet and without its web page; on ``cores`` cores, or on all.
+
+    Raises ``SparkMissing`` or ``JavaMissing``, which say what to install.
+    """
+    for package in ("pyspark", "pyarrow"):
+        if find_spec(package) is None:
+            raise SparkMissing(package)
+    check_java()
+    # The Python that tasks run in must have this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.master": f"local[{cores or '*'}]",
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
+    }
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
