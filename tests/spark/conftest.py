@@ -26,7 +26,10 @@ def spark() -> "Iterator[SparkSession]":
         session = local_session("tests", cores=2, memory="1g")
     except JavaMissing as error:
         pytest.skip(str(error))
+    # A dozen rows are sooner sorted than planned for anew, or compiled for.
     session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
     register(session)
     yield session
     session.stop()
