@@ -3,16 +3,15 @@
 import asyncio
 import contextlib
 import json
-import socket
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from chaos.drills.cluster import Cluster, node_tables
 from chaos.drills.network import Link, Rule
 from chaos.drills.node import Node
+from resourcelease.cli.processes import free_ports
 
 __all__ = ["Loopback", "ProxyNetwork"]
 
@@ -101,11 +100,11 @@ class Loopback:
 
     @staticmethod
     def _maker(directory: Path, network: ProxyNetwork, founders: list[str], proxied_clients: bool) -> Any:
-        ports = dict(zip(founders, _free_ports(len(founders)), strict=True))
+        ports = dict(zip(founders, _ports(len(founders)), strict=True))
         members = {name: f"127.0.0.1:{found[2]}" for name, found in ports.items()}
 
         async def make(name: str, joins: bool) -> tuple[Node, str]:
-            grpc, peers, proxy_peers, proxy_grpc = ports.get(name) or _free_ports(1)[0]
+            grpc, peers, proxy_peers, proxy_grpc = ports.get(name) or _ports(1)[0]
             routes = [(name, "peers", proxy_peers, peers)]
             public = proxy_grpc if proxied_clients else grpc
             if proxied_clients:
@@ -119,12 +118,7 @@ class Loopback:
         return make
 
 
-def _free_ports(count: int) -> list[tuple[int, int, int, int]]:
+def _ports(count: int) -> list[tuple[int, int, int, int]]:
     """Four ports for each node that nobody listens at."""
-    with ExitStack() as held:
-        found = []
-        for _ in range(4 * count):
-            listener = held.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            found.append(int(listener.getsockname()[1]))
+    found = free_ports(4 * count)
     return [(found[at], found[at + 1], found[at + 2], found[at + 3]) for at in range(0, 4 * count, 4)]

@@ -1,16 +1,15 @@
 """One node of a drill: a directory, a configuration, and a process while it runs."""
 
-import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Node", "to_toml"]
+from resourcelease.cli.processes import start_node, to_toml
+
+__all__ = ["Node"]
 
 # An order to stop is obeyed in this time, or the process is killed.
 STOP_S = 12.0
@@ -56,12 +55,7 @@ class Node:
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "node.toml"
         config.write_text(to_toml(self.tables))
-        words = [sys.executable, "-m", "resourcelease", "node", "--config", str(config), "--until-stdin-ends"]
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("RESOURCELEASE_")}
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._prefix, *words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=kept, start_new_session=True
-            )
+        self._process = start_node(config, self.log, self._prefix)
         self.paused = False
 
     def pause(self) -> None:
@@ -109,17 +103,3 @@ class Node:
     def _signal(self, number: int) -> None:
         if self.pid is not None and self._process is not None:
             self._process.send_signal(number)
-
-
-def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """A configuration as text; JSON's texts, numbers and truths are TOML's too.
-
-    >>> print(to_toml({"node": {"id": "n1"}}))
-    [node]
-    "id" = "n1"
-    <BLANKLINE>
-    """
-    lines: list[str] = []
-    for section, values in tables.items():
-        lines += [f"[{section}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items()), ""]
-    return "\n".join(lines)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from chaos.simulation.ledger import Ledger
+from resourcelease.cli.processes import free_ports
 from resourcelease.consensus import Consensus, Machines, NoLeader, NotAllowed, OutcomeUnknown, Settings, TooLarge
 from resourcelease.storage import LmdbStore, StoreOptions
 
@@ -78,18 +79,6 @@ class Cluster:
 def ledger(node: Consensus) -> Ledger:
     assert isinstance(node.machine, Ledger)
     return node.machine
-
-
-def free_ports(count: int) -> list[int]:
-    import socket
-
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @contextlib.asynccontextmanager

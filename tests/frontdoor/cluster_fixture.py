@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from resourcelease import v1
+from resourcelease.cli.processes import free_ports
 from resourcelease.consensus import Settings
 from resourcelease.node.config import load
 from resourcelease.node.process import Node
@@ -33,16 +33,6 @@ QUICK = Settings(
 )
 SMALL = StoreOptions(ballast_bytes=0, map_size_bytes=64 << 20)
 _names = itertools.count(1)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def fresh(prefix: str = "ns") -> str:

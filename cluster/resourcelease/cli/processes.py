@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,7 @@ class LocalNode:
 
     def start(self) -> None:
         """Starts the process. It ends with ours, in whatever way ours ends."""
-        command = [sys.executable, "-m", "resourcelease", "node", "--config", str(self.config), "--until-stdin-ends"]
-        # Settings for other nodes that stand in our environment are not meant for these.
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("RESOURCELEASE_")}
-        with self.log.open("ab") as log:
-            # In a group of its own, so that Ctrl-C reaches us alone and we stop it in order.
-            self._process = subprocess.Popen(  # noqa: S603
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=kept, start_new_session=True
-            )
+        self._process = start_node(self.config, self.log)
 
     def signal(self, number: int) -> None:
         """Sends a signal, if there is somebody to take it."""
@@ -158,7 +152,7 @@ class LocalCluster:
 
 def _found(directory: Path, count: int, first_port: int) -> LocalCluster:
     directory.mkdir(parents=True, exist_ok=True)
-    ports = _free_ports(count, first_port)
+    ports = _ports(count, first_port)
     names = [f"n{number}" for number in range(1, count + 1)]
     members = {name: f"127.0.0.1:{peer}" for name, (_, peer) in zip(names, ports, strict=True)}
     cluster_id = f"dev-{os.urandom(4).hex()}"
@@ -173,36 +167,55 @@ def _found(directory: Path, count: int, first_port: int) -> LocalCluster:
             "grpc": {"listen": node.address},
             "peers": {"listen": f"127.0.0.1:{peer}"},
         }
-        node.config.write_text(_toml(tables))
+        node.config.write_text(to_toml(tables))
         nodes.append(node)
     plan = {"cluster_id": cluster_id, "nodes": {node.name: node.address for node in nodes}}
     (directory / PLAN).write_text(json.dumps(plan, indent=1) + "\n")
     return LocalCluster(directory, nodes, resumed=False)
 
 
-def _toml(tables: dict[str, dict[str, Any]]) -> str:
-    # JSON's texts, numbers and truths are TOML's too.
-    lines = []
+def start_node(config: Path, log: Path, prefix: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+    """The process of a node, run by ``prefix`` if there is one. It ends with ours, in whatever way ours ends."""
+    command = [sys.executable, "-m", "resourcelease", "node", "--config", str(config), "--until-stdin-ends"]
+    # Settings for other nodes that stand in our environment are not meant for these.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RESOURCELEASE_")}
+    with log.open("ab") as opened:
+        # In a group of its own, so that Ctrl-C reaches us alone and we stop it in order.
+        return subprocess.Popen(  # noqa: S603
+            [*prefix, *command], stdin=subprocess.PIPE, stdout=opened, stderr=opened, env=kept, start_new_session=True
+        )
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """A configuration as text; JSON's texts, numbers and truths are TOML's too.
+
+    >>> print(to_toml({"node": {"id": "n1"}}))
+    [node]
+    "id" = "n1"
+    <BLANKLINE>
+    """
+    lines: list[str] = []
     for section, values in tables.items():
         lines += [f"[{section}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items()), ""]
     return "\n".join(lines)
 
 
-def _free_ports(count: int, first: int) -> list[tuple[int, int]]:
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses now."""
+    with ExitStack() as held:
+        listeners = [held.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
+
+
+def _ports(count: int, first: int) -> list[tuple[int, int]]:
     """Ports for clients and for nodes: those from the first on if they are free, else what the system gives."""
     usual = [(first + at, first + PEER_OFFSET + at) for at in range(count)]
     if first and all(_is_free(port) for pair in usual for port in pair):
         return usual
-    with ExitStack() as held:
-        found = []
-        for _ in range(count):
-            pair = []
-            for _ in range(2):
-                listener = held.enter_context(socket.socket())
-                listener.bind(("127.0.0.1", 0))
-                pair.append(int(listener.getsockname()[1]))
-            found.append((pair[0], pair[1]))
-        return found
+    found = free_ports(2 * count)
+    return list(zip(found[:count], found[count:], strict=True))
 
 
 def _is_free(port: int) -> bool:

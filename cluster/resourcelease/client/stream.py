@@ -186,8 +186,7 @@ class LeaseStream(AsyncIterator[Lease]):
         handles = [lease.handle for lease in leases if lease.error is None]
         for lease in leases:
             lease.mark_settled()
-        for start in range(0, len(handles), MOST_HANDLES):
-            request = v1.WorkRequest(hand_back=v1.HandBack(handles=handles[start : start + MOST_HANDLES]))
+        for request in _hand_backs(handles):
             try:
                 await self._line.ask(request, min(GOODBYE_SECONDS, self._caller.timeout))
             except ResourceLeaseError:
@@ -195,8 +194,7 @@ class LeaseStream(AsyncIterator[Lease]):
 
     async def _return_expired(self, handles: list[v1.Handle]) -> None:
         """However long it takes: it ran out because no node answered."""
-        for start in range(0, len(handles), MOST_HANDLES):
-            request = v1.WorkRequest(hand_back=v1.HandBack(handles=handles[start : start + MOST_HANDLES]))
+        for request in _hand_backs(handles):
             while not self._closed:
                 try:
                     await self._line.ask(request, self._caller.timeout)
@@ -290,3 +288,9 @@ class LeaseStream(AsyncIterator[Lease]):
             if not waiter.done():
                 waiter.set_exception(error)
         self._waiters.clear()
+
+
+def _hand_backs(handles: list[v1.Handle]) -> Iterator[v1.WorkRequest]:
+    """Frames that give leases back, as many as there have to be."""
+    for start in range(0, len(handles), MOST_HANDLES):
+        yield v1.WorkRequest(hand_back=v1.HandBack(handles=handles[start : start + MOST_HANDLES]))

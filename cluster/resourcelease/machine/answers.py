@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, TypeAlias
 from resourcelease.model import limits
 from resourcelease.model.eventdata import EventType, GrantsData, ItemsData
 from resourcelease.model.events import Record
+from resourcelease.model.ops import Call
 
-__all__ = ["Answer", "AnswerKey", "Answers"]
+__all__ = ["Answer", "AnswerKey", "Answers", "key_of"]
 
 # Namespace, peer, operation id.
 AnswerKey: TypeAlias = tuple[str, str, str]
@@ -21,6 +22,11 @@ class Answer(NamedTuple):
     code: int
     content: Any
     expires_ms: int
+
+
+def key_of(call: Call) -> AnswerKey:
+    """Under what the answer to a call is kept."""
+    return call.namespace, call.peer, call.operation_id
 
 
 class _OfPeer:
@@ -57,7 +63,6 @@ class Answers:
         take, code, content = record.answer or (0, 0, None)
         if content is True:
             content = _told_by(record, pending)
-        call = record.call
         order = self._order
         while order and order[0] <= record.clock_ms:
             for key, answer in self._chunks.pop(order[0]):
@@ -65,7 +70,7 @@ class Answers:
                     self._drop(key)
             self.touched[order.popleft()] = None
         expires_ms = record.clock_ms + limits.ANSWER_WINDOW_MS
-        self.keep((call.namespace, call.peer, call.operation_id), Answer(take, code, content, expires_ms))
+        self.keep(key_of(record.call), Answer(take, code, content, expires_ms))
 
     def keep(self, key: AnswerKey, answer: Answer) -> None:
         """Puts an answer in as its peer's newest, and drops the peer's oldest if there are too many."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from resourcelease.machine import acks, bundles, deadletters, effects, rows, settings, views
-from resourcelease.machine.answers import Answer, AnswerKey
+from resourcelease.machine.answers import Answer, key_of
 from resourcelease.machine.checks import invalid, is_count, wrong_call
 from resourcelease.machine.decision import Decision
 from resourcelease.machine.due import due_namespaces, expired, released
@@ -147,8 +147,7 @@ class Machine:
 
     def remembers(self, call: Call) -> bool:
         """Whether a call with this operation id was answered, and the answer is kept."""
-        key = (call.namespace, call.peer, call.operation_id)
-        return self._state.answers.get(key, self._state.clock_ms) is not None
+        return self._state.answers.get(key_of(call), self._state.clock_ms) is not None
 
     def segment(self) -> Segment:
         """The open segment of the log."""
@@ -244,8 +243,7 @@ class Machine:
         code, op = read
         handler = HANDLERS[code]
         call: Call = op.call
-        key = (call.namespace, call.peer, call.operation_id)
-        known = self._answered(key, code, call, handler) if call.operation_id else None
+        known = self._answered(code, call, handler) if call.operation_id else None
         if known is not None:
             return known
         try:
@@ -260,9 +258,9 @@ class Machine:
             self._emit(settings.backpressure(ns))
         return result
 
-    def _answered(self, key: AnswerKey, code: int, call: Call, handler: Handler) -> Result | None:
+    def _answered(self, code: int, call: Call, handler: Handler) -> Result | None:
         """What a call with this operation id was answered before; None if it is to be decided."""
-        answer = self._state.answers.get(key, self._state.clock_ms)
+        answer = self._state.answers.get(key_of(call), self._state.clock_ms)
         if answer is None:
             return None
         if answer.code != code:

@@ -295,16 +295,18 @@ def _batch(batch: Batch) -> bytes:
 def _own_rows(ns: Namespace, first_id: int) -> Iterator[tuple[int, bytes]]:
     """Ids from one on whose items have rows of their own, with the rows."""
     for sequence_id, value in ns.items.entries(first_id):
-        if type(value) is not Batch or sequence_id in ns.leases or sequence_id in ns.delayed:
+        if _has_own_row(ns, sequence_id, value):
             yield sequence_id, _item(ns, sequence_id, value)
 
 
 def _own_row(ns: Namespace, sequence_id: int) -> bytes | None:
     """An item's own row; None if it has none."""
     value = ns.items.entry(sequence_id)
-    if value is None or (type(value) is Batch and sequence_id not in ns.leases and sequence_id not in ns.delayed):
-        return None
-    return _item(ns, sequence_id, value)
+    return _item(ns, sequence_id, value) if value is not None and _has_own_row(ns, sequence_id, value) else None
+
+
+def _has_own_row(ns: Namespace, sequence_id: int, value: Batch | ItemRow) -> bool:
+    return type(value) is not Batch or sequence_id in ns.leases or sequence_id in ns.delayed
 
 
 def _item(ns: Namespace, sequence_id: int, value: Batch | ItemRow) -> bytes:
