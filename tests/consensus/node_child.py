@@ -114,10 +114,10 @@ class Child:
         await self._node.transfer_leadership(node, 10.0)
 
     async def fill_disk(self) -> None:
-        """From here on every transaction finds no space."""
+        """From here on nothing that is written finds space."""
 
         def hook(point: str) -> None:
-            if point in ("commit.applied", "compaction.applied"):
+            if point in ("ahead.begun", "commit.applied", "compaction.applied"):
                 raise OSError(errno.ENOSPC, "no space left on device")
 
         points.set_hook(hook)

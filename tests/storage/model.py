@@ -13,7 +13,13 @@ NODE = "n1"
 
 # Small enough that growth and chunks happen in every test.
 SMALL = StoreOptions(
-    map_size_bytes=128 << 10, compaction_chunk=2, compaction_chunk_idle=3, ballast_bytes=0, full_retry_s=0.02
+    map_size_bytes=128 << 10,
+    compaction_chunk=2,
+    compaction_chunk_idle=3,
+    ballast_bytes=0,
+    full_retry_s=0.02,
+    # Most tests are of the store behind the log ahead; ``test_ahead`` is of both.
+    ahead_bytes=0,
 )
 
 

@@ -22,9 +22,10 @@ STATES = prefixes(schedule())
 WRITING = [
     (point, nth)
     for point in POINTS
-    if point.startswith(("create.", "commit.", "compaction.", "grow."))
+    if point.startswith(("create.", "ahead.", "commit.", "compaction.", "grow."))
     for nth in ((1,) if point.startswith("create.") else (1, 3))
 ]
+AHEAD = 24 << 10
 SNAPSHOTTING = [(point, nth) for point in POINTS if point.startswith("snapshot.") for nth in (1, 2)]
 # Taking in a peer's snapshot goes through the points of a snapshot, too.
 INSTALLING = [(point, 1) for point in POINTS if point.startswith(("snapshot.", "install."))]
@@ -34,16 +35,16 @@ def test_no_point_is_left_out() -> None:
     assert {point for point, _ in WRITING + SNAPSHOTTING + INSTALLING} == set(POINTS)
 
 
-def run(scenario: str, directory: Path, point: str, nth: int) -> list[str]:
+def run(scenario: str, directory: Path, point: str, nth: int, ahead: int) -> list[str]:
     """Runs the child until it dies at the point; what it said."""
-    process = start(scenario, directory, point, nth)
+    process = start(scenario, directory, point, nth, ahead)
     said, errors = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL, f"{point} was not reached a time {nth}:\n{errors}"
     return said.split()
 
 
-def start(scenario: str, directory: Path, point: str, nth: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", crash_child.__name__, scenario, str(directory), point, str(nth)]
+def start(scenario: str, directory: Path, point: str, nth: int, ahead: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", crash_child.__name__, scenario, str(directory), point, str(nth), str(ahead)]
     top = Path(__file__).parents[crash_child.__name__.count(".")]
     return subprocess.Popen(command, cwd=top, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -69,23 +70,27 @@ def check_use(directory: Path) -> None:
     assert not [path for path in directory.rglob("*") if path.name.startswith(("work-", "install", "probe"))]
 
 
+@pytest.mark.parametrize("ahead", [0, AHEAD])
 @pytest.mark.parametrize(("point", "nth"), WRITING)
-def test_killed_while_writing(tmp_path: Path, point: str, nth: int) -> None:
-    said = run("writing", tmp_path / "node", point, nth)
+def test_killed_while_writing(tmp_path: Path, point: str, nth: int, ahead: int) -> None:
+    if point.startswith("ahead.") and not ahead:
+        pytest.skip("there is no log ahead")
+    said = run("writing", tmp_path / "node", point, nth, ahead)
     assert said == [str(number) for number in range(1, len(said) + 1)]
     store = open_store(tmp_path / "node")
     check_prefix(store, len(said))
-    if point == "commit.synced":
+    if point == ("ahead.synced" if ahead else "commit.synced"):
         assert held(store) != STATES[len(said)], "what was synced and not yet told is there, too"
     store.close()
     check_use(tmp_path / "node")
 
 
-def test_killed_at_any_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [0, AHEAD])
+def test_killed_at_any_moment(tmp_path: Path, ahead: int) -> None:
     draw = random.Random(7)
     for number in range(6):
         directory = tmp_path / str(number)
-        process = start("writing", directory, "never", 1)
+        process = start("writing", directory, "never", 1, ahead)
         assert process.stdout is not None
         said = [process.stdout.readline()]
         time.sleep(draw.uniform(0, 0.03))
@@ -98,9 +103,10 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         check_use(directory)
 
 
+@pytest.mark.parametrize("ahead", [0, AHEAD])
 @pytest.mark.parametrize(("point", "nth"), SNAPSHOTTING)
-def test_killed_while_a_snapshot_is_taken(tmp_path: Path, point: str, nth: int) -> None:
-    said = run("snapshotting", tmp_path / "node", point, nth)
+def test_killed_while_a_snapshot_is_taken(tmp_path: Path, point: str, nth: int, ahead: int) -> None:
+    said = run("snapshotting", tmp_path / "node", point, nth, ahead)
     taken = said.count("snapshot")
     assert taken == nth - 1
     store = open_store(tmp_path / "node", snapshots_kept=1)
@@ -138,11 +144,14 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
     return snapshot.directory, model
 
 
+@pytest.mark.parametrize("ahead", [0, AHEAD])
 @pytest.mark.parametrize(("point", "nth"), INSTALLING)
-def test_killed_while_a_snapshot_is_installed(tmp_path: Path, sent: tuple[Path, Model], point: str, nth: int) -> None:
+def test_killed_while_a_snapshot_is_installed(
+    tmp_path: Path, sent: tuple[Path, Model], point: str, nth: int, ahead: int
+) -> None:
     directory, theirs = sent
     shutil.copytree(directory, tmp_path / "sent")
-    said = run("installing", tmp_path / "node", point, nth)
+    said = run("installing", tmp_path / "node", point, nth, ahead)
     own = STATES[SNAPSHOT_AFTER]
     installed = own.copy()
     installed.install(theirs)

@@ -22,6 +22,7 @@ from resourcelease.storage import (
     WriteBatch,
     points,
 )
+from resourcelease.storage.records import FORMAT_VERSION
 
 from .model import CLUSTER, append, entries, held
 
@@ -50,7 +51,7 @@ def test_a_snapshot_and_its_manifest(store: LmdbStore) -> None:
     assert snapshot.manifest == Manifest(
         cluster_id=CLUSTER,
         node_id="n1",
-        format_version=1,
+        format_version=FORMAT_VERSION,
         index=5,
         term=1,
         state_digest="0123abcd",

@@ -23,6 +23,7 @@ from resourcelease.storage import (
     WriteBatch,
     points,
 )
+from resourcelease.storage.records import FORMAT_VERSION
 
 from .model import Model, append, entries, held
 
@@ -37,7 +38,7 @@ def test_an_empty_store_holds_nothing(store: LmdbStore) -> None:
 
 def test_the_store_is_what_consensus_is_written_against(store: LmdbStore) -> None:
     agreed: Store = store
-    assert agreed.identity == ("c1", "n1", 1)
+    assert agreed.identity == ("c1", "n1", FORMAT_VERSION)
 
 
 def test_everything_is_there_after_reopening(opened: Opener) -> None:

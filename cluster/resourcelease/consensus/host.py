@@ -268,6 +268,8 @@ class Host:
         rows_at = self._behind.next_at(self.applied_index)
         if rows_at is not None:
             times.append(rows_at)
+        if self._arrived is not None:
+            times.append(self._now + _AGAIN_S)
         return max(min(times), self._now + (_AGAIN_S if not self._outgoing.sending else 0.0))
 
     def _may_tick(self) -> bool:
@@ -444,7 +446,7 @@ class Host:
     def _install_arrived(self) -> None:
         arrived = self._arrived
         # The rows that are replaced must be those on disk, so nothing may be on its way there.
-        if arrived is None or not self._durability.settled or self._journal.dirty:
+        if arrived is None or not self._durability.settled or self._journal.dirty or not self._store.settle():
             return
         stale = self._raft.term != self._arrived_term or self._raft.leader != arrived.sender
         if stale or (self._guards.snapseq and is_here(arrived, self._journal, self._raft.applied_index)):

@@ -121,7 +121,7 @@ class Outgoing:
             return None
 
     def _begin(self, peer: str) -> _Transfer | None:
-        position = self._position()
+        position = self._position() if self._store.settle() else None
         if position is None or not self._journal.holds(position[0] - 1) or not self._journal.holds(position[0]):
             return None
         index, term = position

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-__all__ = ["Identity", "JournalEntry", "Loaded", "Store", "WriteBatch"]
+__all__ = ["Identity", "JournalEntry", "Loaded", "QuickStore", "Store", "WriteBatch"]
 
 
 class Identity(NamedTuple):
@@ -76,8 +76,18 @@ class Store(Protocol):
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """All state rows, in key order."""
 
+    def settle(self) -> bool:
+        """Whether ``rows`` and ``entries`` can be read now without waiting; if not, sees to it that they soon can."""
+
     def write(self, batch: WriteBatch) -> "Future[None]":
         """Queues a batch; the future ends after its fsync, or with the error that stopped the store."""
 
     def close(self) -> None:
         """Finishes what was queued and lets go of the files."""
+
+
+class QuickStore(Store, Protocol):
+    """One that may save the way to its thread."""
+
+    def write_at_once(self, batch: WriteBatch) -> bool:
+        """Makes a batch durable before it returns, if that can be had quickly; else does nothing and says False."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -33,6 +34,8 @@ class Write:
 
     batch: WriteBatch
     done: Done
+    # Its number in the log ahead, if it is durable there.
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,10 @@ class Committer:
         # None wakes the thread without giving it anything to do.
         self._inbox: SimpleQueue[Write | Task | None] = SimpleQueue()
         self._waiting: deque[Write | Task] = deque()
+        # What is durable in the log ahead and may wait a while, so that many settle in one transaction.
+        self._behind: deque[Write] = deque()
+        self._behind_since: float | None = None
+        self._hurried = False
         self._gate = threading.Lock()
         self._stopped_by: Exception | None = None
         self._closing = False
@@ -86,10 +93,32 @@ class Committer:
             self._inbox.put(item)
             return True
 
+    def put_behind(self, write: Write) -> None:
+        """Queues what is durable already; it is written within a while, or as soon as anything else is."""
+        self._behind.append(write)
+        if self._behind_since is None:
+            self._behind_since = time.monotonic()
+            self._inbox.put(None)
+
+    def hurry(self) -> None:
+        """Has what may wait a while written now."""
+        self._hurried = True
+        self._inbox.put(None)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing will be written any more."""
+        return self._stopped_by is not None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the storage thread."""
+        return threading.current_thread() is self._thread
+
     def refuse(self, item: Write | Task) -> None:
         """Ends what came too late, on the caller's thread."""
         self._tell(item.done, self._refusal(self._stopped_by))
-        self._tell_listeners()
+        self.tell_listeners()
 
     @property
     def waiting(self) -> int:
@@ -137,8 +166,11 @@ class Committer:
         waiting = self._waiting
         deletion_due = self._writer.durable.deletion_due
         if not waiting and not deletion_due and not self._closing:
-            self._receive(self._inbox.get())
+            self._await()
         self._drain()
+        if self._hurried or self._closing or self._behind_left_s() <= 0:
+            self._hurried = False
+            self._take_behind()
         if self._stopped_by is not None:
             self._stop(self._stopped_by, "")
             return False
@@ -152,8 +184,24 @@ class Committer:
         group = self._next_group()
         return self._attempt(lambda: self._commit(group), lambda: _describe(group))
 
+    def _await(self) -> None:
+        with suppress(Empty):
+            self._receive(self._inbox.get(timeout=min(self._behind_left_s(), threading.TIMEOUT_MAX)))
+
+    def _behind_left_s(self) -> float:
+        since = self._behind_since
+        return float("inf") if since is None else max(0.0, since + self._options.settle_s - time.monotonic())
+
+    def _take_behind(self) -> None:
+        # In this order: whoever adds something now sees that it has to say so.
+        self._behind_since = None
+        while self._behind:
+            self._waiting.append(self._behind.popleft())
+
     def _receive(self, item: Write | Task | None) -> None:
         if item is not None:
+            # What was handed over before comes before it.
+            self._take_behind()
             self._waiting.append(item)
 
     def _drain(self) -> None:
@@ -197,13 +245,13 @@ class Committer:
 
     def _commit(self, group: list[Write]) -> None:
         began = time.perf_counter()
-        self._writer.write([write.batch for write in group])
+        self._writer.write([write.batch for write in group], [write.ahead for write in group])
         self.last_commit_s = time.perf_counter() - began
         self.batches += len(group)
         for write in group:
             self._waiting.popleft()
             self._tell(write.done, None)
-        self._tell_listeners()
+        self.tell_listeners()
         reach("commit.told")
 
     def _do(self, task: Task) -> None:
@@ -214,7 +262,7 @@ class Committer:
             failure = error
         self._waiting.popleft()
         self._tell(task.done, failure)
-        self._tell_listeners()
+        self.tell_listeners()
 
     def _rest(self) -> None:
         """Leaves a full disk alone for a while, unless the store is to be closed."""
@@ -238,11 +286,12 @@ class Committer:
 
     def _fail_waiting(self) -> None:
         self._drain()
+        self._take_behind()
         if not self._waiting:
             return
         while self._waiting:
             self._tell(self._waiting.popleft().done, self._refusal(self._stopped_by))
-        self._tell_listeners()
+        self.tell_listeners()
 
     def _refusal(self, stopped_by: Exception | None) -> StoreStopped:
         reason = self._status.reason or str(stopped_by)
@@ -265,7 +314,8 @@ class Committer:
         except Exception:
             _log.exception("a callback for a durable batch failed")
 
-    def _tell_listeners(self) -> None:
+    def tell_listeners(self) -> None:
+        """Those who wait for the end of a group."""
         for listener in self.after_group:
             try:
                 listener()

@@ -13,7 +13,7 @@ from resourcelease.storage.records import (
     Vote,
     is_sound,
     seal,
-    unpack_compacted,
+    unpack_number,
     unpack_rows_position,
     unpack_vote,
     unseal,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lmdb import Transaction
 
 __all__ = [
+    "AHEAD",
     "COMPACTED",
     "Durable",
     "IDENTITY",
@@ -39,6 +40,7 @@ IDENTITY = b"identity"
 VOTE = b"vote"
 ROWS = b"rows"
 COMPACTED = b"compacted"
+AHEAD = b"ahead"
 
 
 class Durable(NamedTuple):
@@ -50,6 +52,8 @@ class Durable(NamedTuple):
     # The first entry that is physically there. Compacted entries are deleted a chunk at a time, so it may be lower than
     # the first that counts; in an empty journal it is the next to come.
     first_held: int = 1
+    # The last batch of the log ahead that has settled here.
+    ahead: int = 0
 
     @property
     def deletion_due(self) -> bool:
@@ -97,9 +101,11 @@ def read_durable(env: Environment, txn: "Transaction[bytes]") -> Durable:
     vote = meta_record(env, txn, VOTE)
     rows = meta_record(env, txn, ROWS)
     compacted_record = meta_record(env, txn, COMPACTED)
+    ahead_record = meta_record(env, txn, AHEAD)
     term_and_vote = unpack_vote(vote) if vote is not None else Vote(0, "")
     position = unpack_rows_position(rows) if rows is not None else RowsPosition(0, 0, 0)
-    compacted = unpack_compacted(compacted_record) if compacted_record is not None else 0
+    compacted = unpack_number(compacted_record) if compacted_record is not None else 0
+    ahead = unpack_number(ahead_record) if ahead_record is not None else 0
     held = txn.stat(env.journal)["entries"]
     if not held:
         last, first_held = compacted, compacted + 1
@@ -115,7 +121,8 @@ def read_durable(env: Environment, txn: "Transaction[bytes]") -> Durable:
         raise CorruptStore(
             env.data, f"the rows stand for entry {position.entry}, the journal for {compacted + 1} to {last}"
         )
-    return Durable(Positions(compacted, last, position.entry, term_and_vote.term), term_and_vote, position, first_held)
+    positions = Positions(compacted, last, position.entry, term_and_vote.term)
+    return Durable(positions, term_and_vote, position, first_held, ahead)
 
 
 def _ends(env: Environment, txn: "Transaction[bytes]") -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """One LMDB environment: its options, its sub-databases, and the moments when its map must not be touched."""
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +15,10 @@ from resourcelease.storage.errors import CorruptStore, StorageError, StoreStoppe
 if TYPE_CHECKING:
     from lmdb import Transaction, _Database
 
-__all__ = ["Environment", "View", "ViewEnded", "is_disk_full", "is_short_write"]
+__all__ = ["PAGES_BYTES", "Environment", "View", "ViewEnded", "is_disk_full", "is_short_write"]
 
+# What any transaction may write anew at most, besides what it puts: the pages on the way to what it changes.
+PAGES_BYTES = 256 << 10
 # Views, turns of a read, and a running snapshot; a handful at a time.
 _READERS_MAX = 126
 
@@ -138,8 +141,16 @@ class Environment:
         with self._map_lock:
             return _used_bytes(self._opened())
 
-    def begin_write(self) -> "Transaction[bytes]":
-        """The one write transaction; only the storage thread may ask, since it belongs to its thread."""
+    def begin_write(self, pages_bytes: int = PAGES_BYTES) -> "Transaction[bytes]":
+        """The one write transaction; only the storage thread may ask, since it belongs to its thread.
+
+        Pages that it takes and lets go of again count as part of the file and are never written. So that a file that
+        has lost its end can be told from one that ends in such pages, the file is first made as long as the
+        transaction, with ``pages_bytes``, may make it.
+        """
+        reach = min(self.used_bytes + pages_bytes, self.map_size)
+        if self.data.stat().st_size < reach:
+            os.truncate(self.data, reach)
         return self._opened().begin(write=True)
 
     def undo(self, txn: "Transaction[bytes]") -> None:

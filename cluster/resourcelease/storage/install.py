@@ -23,7 +23,7 @@ from resourcelease.storage.positions import Positions
 from resourcelease.storage.reading import read_rows
 from resourcelease.storage.records import RowsPosition, Vote, pack_rows_position, pack_vote, seal
 from resourcelease.storage.snapshots import Manifest, Snapshot
-from resourcelease.storage.transaction import append_entries, restart_journal
+from resourcelease.storage.transaction import append_entries, put_ahead, restart_journal
 
 __all__ = ["Staged", "after_install", "finish_install", "install", "stage"]
 
@@ -56,7 +56,7 @@ def install(layout: Layout, env: Environment, staged: Staged, head: Sequence[Jou
     index, term = staged.manifest.index, staged.manifest.term
     # One more than before, so that a reader of the old rows notices.
     rows = RowsPosition(index, term, before.rows.changes + 1)
-    _write_own(layout, before.vote, rows, head)
+    _write_own(layout, before.vote, rows, head, before.ahead)
     reach("install.voted")
     write_json(layout.plan, {"format": 1, "index": index, "term": term})
     reach("install.planned")
@@ -136,7 +136,7 @@ def _scrub(layout: Layout, manifest: Manifest, identity: Identity) -> None:
         env.close()
 
 
-def _write_own(layout: Layout, vote: Vote, rows: RowsPosition, head: Sequence[JournalEntry]) -> None:
+def _write_own(layout: Layout, vote: Vote, rows: RowsPosition, head: Sequence[JournalEntry], ahead: int) -> None:
     env = _staged_environment(layout)
     try:
         txn = env.begin_write()
@@ -145,6 +145,7 @@ def _write_own(layout: Layout, vote: Vote, rows: RowsPosition, head: Sequence[Jo
         append_entries(env, txn, head)
         txn.put(VOTE, seal(VOTE, pack_vote(vote)), db=env.meta)
         txn.put(ROWS, seal(ROWS, pack_rows_position(rows)), db=env.meta)
+        put_ahead(env, txn, ahead)
         txn.commit()
     finally:
         env.close()

@@ -21,6 +21,7 @@ class Layout:
         self.lock = root / "lock"
         self.environment = root / "lmdb"
         self.data = self.environment / "data.mdb"
+        self.ahead = root / "ahead"
         self.snapshots = root / "snapshots"
         # Space given back when the disk is full, so that compaction still has pages to write to.
         self.ballast = root / "ballast"

@@ -21,6 +21,12 @@ class StoreOptions:
     map_size_bytes: int = 256 * _MIB
     # Beyond this the store behaves as on a full disk.
     map_size_bytes_max: int = 1 << 40
+    # Each of the two files of the log ahead; 0: every batch is committed to LMDB before it is acknowledged.
+    ahead_bytes: int = 8 * _MIB
+    # How long what is in the log ahead may wait to settle in LMDB.
+    settle_s: float = 0.5
+    # A disk that flushes faster than this is written by whoever asks, at once; a slower one by a thread of its own.
+    at_once_s: float = 0.001
     # A group takes no further batch once it has this much, so that no transaction outgrows memory.
     group_bytes_max: int = 64 * _MIB
     # Compacted entries deleted along with a group, and in a transaction of their own when nothing else waits.

@@ -13,6 +13,9 @@ POINTS: Mapping[str, str] = MappingProxyType(
     {
         "create.opened": "LMDB has made its files; they carry no identity yet",
         "create.written": "the identity is committed; the directories are not yet synced",
+        "ahead.begun": "a record for the log ahead is made up; nothing of it is written",
+        "ahead.written": "the record is written and not flushed",
+        "ahead.synced": "the record is on disk and nobody has been told",
         "commit.begun": "a write transaction is open and empty",
         "commit.applied": "the whole group is in the transaction, which is not committed",
         "commit.synced": "the group is on disk and nobody has been told",

@@ -10,8 +10,8 @@ from resourcelease.storage.errors import CorruptStore, EntryNotHeld, RowsChanged
 from resourcelease.storage.records import (
     index_key,
     is_sound,
-    unpack_compacted,
     unpack_entry,
+    unpack_number,
     unpack_rows_position,
     unseal,
 )
@@ -37,8 +37,8 @@ def _entries_turn(env: Environment, first: int, last: int) -> list[JournalEntry]
     size = 0
     with env.reading() as txn:
         record = meta_record(env, txn, COMPACTED)
-        if record is not None and first <= unpack_compacted(record):
-            raise EntryNotHeld(f"entry {first} is compacted; the journal starts at {unpack_compacted(record) + 1}")
+        if record is not None and first <= unpack_number(record):
+            raise EntryNotHeld(f"entry {first} is compacted; the journal starts at {unpack_number(record) + 1}")
         cursor = txn.cursor(db=env.journal)
         found = cursor.set_range(index_key(first))
         wanted = min(_ENTRIES_A_TURN, last - first + 1) if found else 0

@@ -19,13 +19,13 @@ __all__ = [
     "Vote",
     "index_key",
     "is_sound",
-    "pack_compacted",
+    "pack_number",
     "pack_entries",
     "pack_rows_position",
     "pack_vote",
     "seal",
     "seal_rows",
-    "unpack_compacted",
+    "unpack_number",
     "unpack_entry",
     "unpack_rows_position",
     "unpack_vote",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # Raised when an older release could misread what this one writes.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # LMDB's own limit for keys.
 KEY_BYTES_MAX = 511
@@ -125,12 +125,12 @@ def unpack_rows_position(payload: bytes) -> RowsPosition:
     return RowsPosition(*_rows.unpack(payload))
 
 
-def pack_compacted(index: int) -> bytes:
-    """The payload of the journal's record: entries up to ``index`` do not count any more."""
-    return _key(index)
+def pack_number(number: int) -> bytes:
+    """The payload of a record that is one number: how far the journal is compacted, or the log ahead has settled."""
+    return _key(number)
 
 
-def unpack_compacted(payload: bytes) -> int:
-    """The opposite of ``pack_compacted``."""
-    index: int = _u64.unpack(payload)[0]
-    return index
+def unpack_number(payload: bytes) -> int:
+    """The opposite of ``pack_number``."""
+    number: int = _u64.unpack(payload)[0]
+    return number

@@ -11,11 +11,12 @@ from resourcelease.storage.api import Identity, JournalEntry, Loaded, WriteBatch
 from resourcelease.storage.background import Background, unstoppable
 from resourcelease.storage.committer import Committer, Done, Task, Write
 from resourcelease.storage.durable import Durable
-from resourcelease.storage.errors import CorruptStore, EntryNotHeld, SnapshotRefused
-from resourcelease.storage.founding import check_exists, open_environment
+from resourcelease.storage.errors import CorruptStore, EntryNotHeld, SnapshotRefused, StorageError
+from resourcelease.storage.founding import check_exists, open_ahead, open_environment
+from resourcelease.storage.front import Front
 from resourcelease.storage.install import Staged, after_install, install, stage
 from resourcelease.storage.layout import DirectoryLock, Layout, make_directories
-from resourcelease.storage.options import StoreOptions, StoreStats, StoreStatus
+from resourcelease.storage.options import StoreOptions, StoreState, StoreStats, StoreStatus
 from resourcelease.storage.positions import Positions
 from resourcelease.storage.reading import read_entries, read_rows
 from resourcelease.storage.snapshots import Snapshot, Snapshots
@@ -26,6 +27,9 @@ from resourcelease.storage.writer import Writer
 __all__ = ["LmdbStore"]
 
 _T = TypeVar("_T")
+
+# Between two looks at whether the disk has become full while something waits to be read.
+_LOOK_S = 0.05
 
 
 class LmdbStore:
@@ -73,10 +77,18 @@ class LmdbStore:
         ballast = Ballast(self._layout.ballast, self._options.ballast_bytes)
         ballast.fill()
         self._writer = Writer(self._env, durable, ballast, self._options)
+        with ExitStack() as undo:
+            undo.callback(self._lock.release)
+            undo.callback(self._env.close)
+            ahead = open_ahead(self._layout, self._writer, ballast, self._options)
+            undo.pop_all()
         self._committer = Committer(self._writer, self._options, str(self._layout.root), on_status)
+        self._front = Front(ahead, self._committer, lambda: self._writer.durable, self._options)
         # Where things will stand once all that was handed over is written.
-        self._ahead = durable.positions
+        self._ahead = self._writer.durable.positions
         self._order = threading.Lock()
+        self._group_ended = threading.Event()
+        self._committer.after_group.append(self._group_ended.set)
         self._background = Background()
         self._taker = SnapshotTaker(
             self._layout, self._env, self._identity, self.snapshots, self._background, self._options
@@ -102,10 +114,11 @@ class LmdbStore:
 
     def load(self) -> Loaded:
         """Positions, term and vote, as last made durable."""
-        return self._writer.durable.loaded()
+        return self._front.loaded()
 
     def entries(self, first: int, last: int) -> Iterator[JournalEntry]:
         """The journal's entries from ``first`` to ``last``, both included; ``EntryNotHeld`` when it lacks one."""
+        self._await_settled()
         held = self._writer.durable.positions
         if first <= last and not held.compacted < first <= last <= held.last:
             raise EntryNotHeld(
@@ -119,6 +132,7 @@ class LmdbStore:
         ``RowsChanged`` is raised in the rare case that the map has to move meanwhile, and rows have changed. Close the
         iterator, or let go of it, when you do not read to the end: the pages it sees stay in use until then.
         """
+        self._await_settled()
         return self._watched(read_rows(self._env))
 
     def write(self, batch: WriteBatch) -> "Future[None]":
@@ -138,8 +152,32 @@ class LmdbStore:
         self.submit(batch, done)
         return future
 
+    def write_at_once(self, batch: WriteBatch) -> bool:
+        """Makes a batch durable before it returns, if nothing waits and the disk has been quick of late.
+
+        Otherwise it does nothing and says False: ``write`` it then. Saves the way to another thread and back, which
+        takes longer than the flush of a good disk.
+        """
+        if not self._order.acquire(blocking=False):
+            return False
+        try:
+            after = self._ahead.after(batch)
+            if not self._front.at_once(batch):
+                return False
+            self._ahead = after
+            return True
+        finally:
+            self._order.release()
+
+    def settle(self) -> bool:
+        """Whether ``rows`` and ``entries`` can be read now without waiting; if not, sees to it that they soon can."""
+        if self._front.settled:
+            return True
+        self._front.hurry()
+        return False
+
     def submit(self, batch: WriteBatch, done: Done) -> None:
-        """Like ``write``, with a callback in place of the future; it is called on the storage thread and must be short.
+        """Like ``write``, with a callback in place of the future; it is called on another thread and must be short.
 
         When the store has stopped already it is called before this returns.
         """
@@ -226,6 +264,7 @@ class LmdbStore:
 
     def close(self) -> None:
         """Finishes what was queued and lets go of the files; a second call does nothing."""
+        self._front.close()
         self._committer.close()
         self._taker.close()
         self._background.join()
@@ -235,9 +274,18 @@ class LmdbStore:
     def _put(self, item: Write | Task, admit: Callable[[Positions], Positions]) -> None:
         with self._order:
             self._ahead = admit(self._ahead)
-            taken = self._committer.put(item)
+            taken = self._front.put(item)
         if not taken:
             self._committer.refuse(item)
+
+    def _await_settled(self) -> None:
+        while not self.settle() and not self._committer.is_here:
+            self._group_ended.clear()
+            if self.status.state is not StoreState.OPEN:
+                raise StorageError(
+                    f"what was written last to {self._layout.root} cannot be read yet: {self.status.reason}"
+                )
+            self._group_ended.wait(_LOOK_S)
 
     def _watched(self, values: Iterator[_T]) -> Iterator[_T]:
         """Damage that a reader finds stops the writer too."""

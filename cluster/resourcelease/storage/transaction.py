@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from resourcelease.storage.api import JournalEntry, WriteBatch
-from resourcelease.storage.durable import COMPACTED, ROWS, VOTE, Durable
+from resourcelease.storage.durable import AHEAD, COMPACTED, ROWS, VOTE, Durable
 from resourcelease.storage.environment import Environment
 from resourcelease.storage.errors import CorruptStore
 from resourcelease.storage.records import (
     RowsPosition,
     Vote,
     index_key,
-    pack_compacted,
     pack_entries,
+    pack_number,
     pack_rows_position,
     pack_vote,
     seal,
@@ -22,7 +22,7 @@ from resourcelease.storage.records import (
 if TYPE_CHECKING:
     from lmdb import Transaction
 
-__all__ = ["Group", "append_entries", "compact", "restart_journal"]
+__all__ = ["Group", "append_entries", "compact", "put_ahead", "restart_journal"]
 
 
 class Group:
@@ -42,9 +42,11 @@ class Group:
         self._kept_last = before.positions.last
         self._restarted = False
         self._tail: list[JournalEntry] = []
+        self._ahead = before.ahead
 
-    def add(self, batch: WriteBatch) -> None:
-        """Adds a batch that follows from those before it."""
+    def add(self, batch: WriteBatch, ahead: int = 0) -> None:
+        """Adds a batch that follows from those before it; ``ahead`` is its number in the log ahead, if it is there."""
+        self._ahead = ahead or self._ahead
         if self._positions.restarted_by(batch):
             self._restarted = True
             self._tail = list(batch.appends)
@@ -93,7 +95,9 @@ class Group:
             txn.put(VOTE, seal(VOTE, pack_vote(self._vote)), db=env.meta)
         if self._positions.compacted != self._before.positions.compacted:
             _put_compacted(env, txn, self._positions.compacted)
-        return Durable(self._positions, self._vote, rows, first_held)
+        if self._ahead != self._before.ahead:
+            put_ahead(env, txn, self._ahead)
+        return Durable(self._positions, self._vote, rows, first_held, self._ahead)
 
     def _apply_rows(self, env: Environment, txn: "Transaction[bytes]") -> RowsPosition:
         index, term, changes = self._before.rows
@@ -139,7 +143,12 @@ def restart_journal(env: Environment, txn: "Transaction[bytes]", after: int) -> 
 
 
 def _put_compacted(env: Environment, txn: "Transaction[bytes]", through: int) -> None:
-    txn.put(COMPACTED, seal(COMPACTED, pack_compacted(through)), db=env.meta)
+    txn.put(COMPACTED, seal(COMPACTED, pack_number(through)), db=env.meta)
+
+
+def put_ahead(env: Environment, txn: "Transaction[bytes]", number: int) -> None:
+    """Notes that the batches of the log ahead up to ``number`` are here."""
+    txn.put(AHEAD, seal(AHEAD, pack_number(number)), db=env.meta)
 
 
 def _cut(env: Environment, txn: "Transaction[bytes]", first: int) -> None:

@@ -1,13 +1,14 @@
 """The write transactions of one environment, and the space they need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import lmdb
 
 from resourcelease.storage.api import WriteBatch
 from resourcelease.storage.durable import Durable
-from resourcelease.storage.environment import Environment, is_disk_full, is_short_write
+from resourcelease.storage.environment import PAGES_BYTES, Environment, is_disk_full, is_short_write
 from resourcelease.storage.options import StoreOptions
 from resourcelease.storage.points import reach
 from resourcelease.storage.space import Ballast, has_room
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NoSpace", "Writer", "batch_bytes", "is_no_space"]
 
-# What any transaction may have to write anew: the pages on the way to what it changes.
-_PAGES_BYTES = 256 << 10
 # What one changed row may: a leaf, and a branch that nothing else shares.
 _ROW_PAGES_BYTES = 8 << 10
 # Commits between two looks at how much of the map is used.
@@ -53,12 +52,12 @@ class Writer:
         # Set while a compaction is in line that can only be reached with the space that is kept back for it.
         self._spending = False
 
-    def write(self, batches: list[WriteBatch]) -> None:
-        """Makes batches durable, all or none."""
+    def write(self, batches: list[WriteBatch], ahead: Sequence[int] = ()) -> None:
+        """Makes batches durable, all or none; ``ahead`` has their numbers in the log ahead, 0 for those not there."""
         self._keep_reserve(batches)
         group = Group(self.durable)
-        for batch in batches:
-            group.add(batch)
+        for batch, number in zip(batches, ahead or repeat(0), strict=False):
+            group.add(batch, number)
 
         def apply(txn: "Transaction[bytes]") -> Durable:
             durable = group.apply(self._env, txn)
@@ -119,7 +118,7 @@ class Writer:
             return compact(self._env, txn, self.durable, through, limit)
 
         if through >= self.durable.first_held:
-            self._transact(apply, "compaction", lambda: _PAGES_BYTES, self._options.ballast_bytes)
+            self._transact(apply, "compaction", lambda: PAGES_BYTES, self._options.ballast_bytes)
 
     def _keep_reserve(self, batches: list[WriteBatch]) -> None:
         """Holds a group back that would leave compaction nothing to write to.
@@ -144,7 +143,7 @@ class Writer:
     ) -> None:
         """One transaction, tried again in a larger map when it does not fit into this one."""
         while True:
-            txn = self._env.begin_write()
+            txn = self._env.begin_write(pages_bytes())
             try:
                 reach(f"{name}.begun")
                 durable = apply(txn)
@@ -183,4 +182,4 @@ def batch_bytes(batch: WriteBatch) -> int:
 def _pages_bytes(batches: list[WriteBatch]) -> int:
     """How much a group may write at most, with all the pages it touches."""
     rows = sum(len(batch.row_puts) + len(batch.row_deletes) for batch in batches)
-    return _PAGES_BYTES + 2 * sum(map(batch_bytes, batches)) + rows * _ROW_PAGES_BYTES
+    return PAGES_BYTES + 2 * sum(map(batch_bytes, batches)) + rows * _ROW_PAGES_BYTES
