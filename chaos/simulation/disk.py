@@ -16,7 +16,11 @@ stops. The plant ``unchecked`` lets it pass. Rows are not flipped: they have che
 What a batch may be is judged by the arithmetic of the real store, ``resourcelease.storage.positions``: among others, a
 journal begins anew further on only where rows stand for what is left out.
 
-A disk that says it has synced and has not is the plant ``no-fsync``. Not modelled: a full disk.
+A full disk: nothing is written for a while. Batches are held, in order and unacknowledged, reads go on, and when space
+returns they are written one by one at first, then in growing groups, as by the real store. Not modelled: compaction
+that passes those who wait, and what little still fits.
+
+A disk that says it has synced and has not is the plant ``no-fsync``, one that says so while it is full ``full-yes``.
 """
 
 import random
@@ -32,8 +36,42 @@ from resourcelease.storage.positions import Positions
 __all__ = ["Disk", "DiskFaults", "Damaged"]
 
 
+# How often a full disk is tried again.
+_FULL_RETRY_S = 0.5
+
+
 class Damaged(Exception):
     """A stored entry is not what was written."""
+
+
+class Promise(Future[None]):
+    """The future of a batch. It ends on the one thread there is, so it does without the lock of its like."""
+
+    def __init__(self) -> None:
+        self._over = False
+        self._told: list[Callable[[Future[None]], object]] = []
+
+    def done(self) -> bool:
+        """Whether the batch is said to be on disk."""
+        return self._over
+
+    def result(self, timeout: float | None = None) -> None:
+        """Nothing, once it is done; nobody can wait for it, as time stands still meanwhile."""
+        if not self._over:
+            raise TimeoutError("not synced yet; let the world go on")
+
+    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
+        """Calls ``fn`` at the end, or now if that was before."""
+        if self._over:
+            fn(self)
+        else:
+            self._told.append(fn)
+
+    def set_result(self, result: None) -> None:
+        """The end."""
+        self._over = True
+        for fn in self._told:
+            fn(self)
 
 
 @dataclass(slots=True)
@@ -50,7 +88,10 @@ class DiskFaults:
     map_moves_rate: float = 0.01
     # No fsync ever comes back.
     stuck: bool = False
+    # There is no space.
+    full: bool = False
     # Plants.
+    full_yes: bool = False
     torn: bool = False
     unchecked: bool = False
     lost_vote: bool = False
@@ -71,12 +112,15 @@ class Disk:
         self._vote = (0, "")
         self._rows_at = (0, 0)
         self._flipped: set[int] = set()
-        self._waiting: list[tuple[WriteBatch, Future[None]]] = []
-        self._under_way: list[tuple[WriteBatch, Future[None]]] = []
+        self._waiting: list[tuple[WriteBatch, Promise]] = []
+        self._under_way: list[tuple[WriteBatch, Promise]] = []
         # Where things will stand once all that was handed over is stored.
         self._positions = Positions()
         # Up to where the disk had entries that were lost with it: that it holds them no more is no fault of the node.
         self._lost_through = 0
+        # How many batches go together; few after the disk was full, 0 for all.
+        self._group_max = 0
+        self._retrying = False
         # Which process of the node the callbacks of running syncs belong to.
         self._life = 0
         # Told when a stored transaction has cut entries, for the checkers.
@@ -111,13 +155,17 @@ class Disk:
         """Queues a batch."""
         if not self.faults.torn:
             self._positions = self._positions.after(batch)
-        future: Future[None] = Future()
+        future = Promise()
         self._waiting.append((batch, future))
-        if self.faults.no_fsync:
+        if self.faults.no_fsync or (self.faults.full_yes and self.faults.full):
             future.set_result(None)
         if not self._under_way:
             self._sync()
         return future
+
+    def settle(self) -> bool:
+        """What is synced can be read."""
+        return True
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -139,6 +187,7 @@ class Disk:
         elif under_way and self._rng.random() < 0.5:
             self._store_all(under_way)
         self._waiting, self._under_way = [], []
+        self._group_max, self._retrying = 0, False
         self._positions = Positions(self._first - 1, self._last, self._rows_at[0], self._vote[0])
         self._life += 1
 
@@ -165,15 +214,31 @@ class Disk:
         return True
 
     def _sync(self) -> None:
-        if self.faults.stuck:
+        faults = self.faults
+        if faults.stuck:
+            return
+        if faults.full:
+            self._group_max = 1
+            if not self._retrying:
+                self._retrying = True
+                self._world.after(_FULL_RETRY_S, self._retry, self._life)
             return
         self._under_way, self._waiting = self._waiting, []
-        faults = self.faults
-        takes_s = self._rng.uniform(faults.sync_min_s, faults.sync_max_s)
+        if self._group_max:
+            self._waiting = self._under_way[self._group_max :]
+            self._under_way = self._under_way[: self._group_max]
+            self._group_max = 2 * self._group_max if self._waiting else 0
+        takes_s = faults.sync_min_s + (faults.sync_max_s - faults.sync_min_s) * self._rng.random()
         if faults.stall_rate and self._rng.random() < faults.stall_rate:
             takes_s += self._rng.uniform(0.0, faults.stall_max_s)
             self._world.faults["disk stalled"] += 1
         self._world.after(takes_s, self._synced, self._life)
+
+    def _retry(self, life: int) -> None:
+        if life == self._life:
+            self._retrying = False
+            if self._waiting and not self._under_way:
+                self._sync()
 
     def _synced(self, life: int) -> None:
         if life != self._life:
@@ -183,7 +248,7 @@ class Disk:
         if self._waiting:
             self._sync()
         for _, future in done:
-            if not self.faults.no_fsync:
+            if not future.done():
                 future.set_result(None)
 
     def _store_all(self, batches: list[WriteBatch]) -> None:

@@ -114,6 +114,33 @@ def test_leases_are_pushed_as_far_as_credit_goes(trio: Cluster, run: Runner, rol
     run(scenario())
 
 
+@ROLES
+def test_who_waits_is_granted_what_comes_in_the_same_entry_of_the_log(trio: Cluster, run: Runner, role: str) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via(role), fresh()
+        worker = Worker(stubs, namespace, "w1", credit=100)
+        await worker.open()
+        entries: dict[int, set[int]] = {}
+        # Whether the worker stands in line again by the time the next item comes cannot be seen from outside.
+        for number in range(1, 31):
+            await put(stubs, namespace, 1)
+            assert [each.handle.sequence_id for each in await worker.leases(1)] == [number]
+        events = stubs.event.Subscribe(v1.SubscribeRequest(from_sequence=1, namespaces=[namespace]))
+        seen = 0
+        async for answer in events:
+            for event in answer.events:
+                entries.setdefault(event.raft_index, set()).add(event.type)
+                seen += event.type == v1.EventType.EVENT_TYPE_LEASE_GRANTED
+            if seen == 30:
+                break
+        events.cancel()
+        both = {v1.EventType.EVENT_TYPE_ENQUEUE, v1.EventType.EVENT_TYPE_LEASE_GRANTED}
+        assert both in entries.values()
+        await worker.close()
+
+    run(scenario())
+
+
 def test_what_arrived_is_the_workers_when_the_stream_breaks(trio: Cluster, run: Runner) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("follower"), fresh()

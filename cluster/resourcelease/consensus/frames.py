@@ -4,17 +4,66 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgpack
 
 from resourcelease.consensus.wire import PROTOCOL_VERSION, WireError
 
-__all__ = ["Hello", "Line", "check_hello", "framed"]
+__all__ = ["AreYouThere", "GoAway", "Hello", "Line", "TurnedAway", "check_hello", "framed", "note_of"]
 
 _LENGTH = Struct(">I")
 _MAGIC = "resourcelease"
 _HELLO_BYTES_MAX = 4096
+# No message begins with this byte: msgpack never uses it.
+_NOTE = b"\xc1"
+_ASKED, _THERE, _AWAY = 0, 1, 2
+_WORDS_MAX = 1000
+
+
+class TurnedAway(Exception):
+    """Another node does not let this process in, because another one lives under the same id."""
+
+
+class AreYouThere(NamedTuple):
+    """Asks whether the process at the other end lives, or says that it does."""
+
+    # Drawn anew for each question: what a process that has died left on its way cannot hold it.
+    number: int
+    answer: bool = False
+
+    def to_frame(self) -> bytes:
+        """As it is sent."""
+        return _NOTE + bytes(msgpack.packb([_THERE if self.answer else _ASKED, self.number]))
+
+
+class GoAway(NamedTuple):
+    """Says that the process at the other end is one too many, and why."""
+
+    words: str
+
+    def to_frame(self) -> bytes:
+        """As it is sent."""
+        return _NOTE + bytes(msgpack.packb([_AWAY, self.words]))
+
+
+def note_of(frame: bytes) -> AreYouThere | GoAway | None:
+    """What connections say to each other about themselves; None for a message between nodes.
+
+    >>> note_of(AreYouThere(7).to_frame())
+    AreYouThere(number=7, answer=False)
+    """
+    if frame[:1] != _NOTE:
+        return None
+    try:
+        kind, value = msgpack.unpackb(frame[1:])
+    except Exception as error:  # msgpack raises many kinds
+        raise WireError("a note that cannot be read") from error
+    if kind in (_ASKED, _THERE) and type(value) is int:
+        return AreYouThere(value, kind == _THERE)
+    if kind == _AWAY and type(value) is str:
+        return GoAway(" ".join(value.split())[:_WORDS_MAX])
+    raise WireError("a note of an unknown kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +75,13 @@ class Hello:
     # The node it wants; a reused address is noticed so.
     wanted: str
     incarnation: int
+    # Only asks whether it is let in, and hangs up. Nodes that do not know this word turn such a hello away.
+    asks: bool = False
 
     def to_frame(self) -> bytes:
         """As it is sent."""
         fields = [_MAGIC, PROTOCOL_VERSION, self.cluster_id, self.node_id, self.wanted, self.incarnation]
-        return bytes(msgpack.packb(fields))
+        return bytes(msgpack.packb([*fields, True] if self.asks else fields))
 
 
 def framed(frames: Iterable[bytes]) -> bytes:
@@ -80,10 +131,21 @@ class Line(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(framed(frames))
 
+    def finish(self) -> None:
+        """Ends the connection once everything is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
     def abort(self) -> None:
         """Ends the connection, whatever is under way."""
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def peer_address(self) -> str:
+        """Where the other side calls from."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if name else "nowhere"
 
     @property
     def unsent_bytes(self) -> int:
@@ -154,7 +216,10 @@ class Line(asyncio.Protocol):
 
 
 def check_hello(frame: bytes, cluster_id: str, node_id: str, wanted: str | None = None) -> Hello:
-    """Reads the other side's hello; ``wanted`` is who should be there, if this side called."""
+    """Reads the other side's hello; ``wanted`` is who should be there, if this side called. Raises ``TurnedAway``."""
+    note = note_of(frame)
+    if isinstance(note, GoAway):
+        raise TurnedAway(note.words)
     theirs = _parse(frame)
     if theirs.cluster_id != cluster_id:
         raise WireError(f"node {theirs.node_id!r} belongs to cluster {theirs.cluster_id!r}, not to {cluster_id!r}")
@@ -167,11 +232,13 @@ def check_hello(frame: bytes, cluster_id: str, node_id: str, wanted: str | None 
 
 def _parse(frame: bytes) -> Hello:
     try:
-        magic, version, cluster_id, node_id, wanted, incarnation = msgpack.unpackb(frame)
-    except Exception as error:  # anything but six fields is not a hello
+        magic, version, cluster_id, node_id, wanted, incarnation, *asks = msgpack.unpackb(frame)
+    except Exception as error:  # anything but these fields is not a hello
         raise WireError("the connection does not begin with a hello; is this address another service's?") from error
     if magic != _MAGIC or version != PROTOCOL_VERSION:
         raise WireError(f"protocol {magic!r} version {version!r}; this node speaks {_MAGIC!r} {PROTOCOL_VERSION}")
     if not (isinstance(cluster_id, str) and isinstance(node_id, str) and isinstance(wanted, str)):
         raise WireError("a hello with names that are not text")
-    return Hello(cluster_id, node_id, wanted, int(incarnation))
+    if type(incarnation) is not int or asks not in ([], [True]):
+        raise WireError("a hello that ends in something else")
+    return Hello(cluster_id, node_id, wanted, incarnation, bool(asks))

@@ -11,7 +11,17 @@ from resourcelease.consensus.api import ConsensusBroken
 from resourcelease.consensus.journal import Journal
 from resourcelease.consensus.wire import Message
 
-__all__ = ["Connections", "Durability", "HeldReplies", "Newborn", "ResetThrottle", "Trimmed", "VoteBox", "trim"]
+__all__ = [
+    "Connections",
+    "Durability",
+    "HeldReplies",
+    "Newborn",
+    "ResetThrottle",
+    "Trimmed",
+    "VoteBox",
+    "promises",
+    "trim",
+]
 
 
 class Trimmed(NamedTuple):
@@ -236,6 +246,12 @@ class Durability:
     def covers(self, batch: int) -> bool:
         """Whether a batch is on disk."""
         return batch <= self._durable_batch
+
+
+def promises(message: Message) -> bool:
+    """Guard **sync**: whether a message promises something that has to be on disk before it leaves."""
+    kind = message["type"]
+    return kind in {"request_vote", "response_vote"} or (kind == "next_node_idx" and message["success"])
 
 
 class HeldReplies:

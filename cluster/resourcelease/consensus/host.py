@@ -17,10 +17,20 @@ from resourcelease.consensus.administration import Administration
 from resourcelease.consensus.api import ConsensusBroken, EventLog, Machine, Machines, NoLeader, OutcomeUnknown
 from resourcelease.consensus.effects import Applied, Effects
 from resourcelease.consensus.entries import KIND_MEMBERS, KIND_OPS, Origin, decode_ops, encode_ops
-from resourcelease.consensus.guards import Connections, Durability, HeldReplies, Newborn, ResetThrottle, VoteBox, trim
+from resourcelease.consensus.guards import (
+    Connections,
+    Durability,
+    HeldReplies,
+    Newborn,
+    ResetThrottle,
+    VoteBox,
+    promises,
+    trim,
+)
 from resourcelease.consensus.journal import Entry, Journal
 from resourcelease.consensus.leaseclock import LeaseClock
 from resourcelease.consensus.members import MEMBERS_ROW, unpack_members
+from resourcelease.consensus.news import News
 from resourcelease.consensus.proposals import Proposals, Queue
 from resourcelease.consensus.recovery import Recovered, recover
 from resourcelease.consensus.seams import LEADER, LibRaft, Random, ambient
@@ -113,8 +123,7 @@ class Host:
         # The last leader that was heard.
         self._led_by = ""
         self._answer_as: int | None = None
-        # Up to where followers have been told, as (last index, commit index).
-        self._told = (0, 0)
+        self._news = News(settings.news_s)
         self._wall_ms = 0
 
         with ambient(now, rng):
@@ -256,7 +265,7 @@ class Host:
         """When the next turn is due if nothing happens before."""
         times = [self._now + 1.0]
         if self._raft.state == LEADER:
-            times.append(self._raft.heartbeat_at + _JUST_AFTER_S)
+            times.append(min(self._raft.heartbeat_at + _JUST_AFTER_S, self._news.due_at))
             due_ms = self.machine.next_due_ms()
             if self._clock.running and due_ms is not None and due_ms > self._clock.stamped_ms:
                 times.append(self._now + (due_ms - self._clock.reading_ms(self._now)) / 1000.0 + _JUST_AFTER_S)
@@ -270,7 +279,8 @@ class Host:
             times.append(rows_at)
         if self._arrived is not None:
             times.append(self._now + _AGAIN_S)
-        return max(min(times), self._now + (_AGAIN_S if not self._outgoing.sending else 0.0))
+        soon = self._outgoing.sending or self._news.due_at <= self._now + _AGAIN_S
+        return max(min(times), self._now + (0.0 if soon else _AGAIN_S))
 
     def _may_tick(self) -> bool:
         # Alone, the library would commit what it has just appended; so it waits for the disk (guard **sync**).
@@ -306,7 +316,7 @@ class Host:
         if leads and not self._led_term:
             self._led_term = self._raft.term
             self._newborn.heard(self.node_id, self._raft.term)
-            self._told = (0, 0)
+            self._news.reset()
 
     # Proposals.
 
@@ -376,6 +386,7 @@ class Host:
         start = 0
         for origin in origins:
             self._queue.applied(origin)
+            self._news.owed.add(origin.node)
             if (
                 origin.node == self.node_id
                 and origin.incarnation == self._incarnation
@@ -559,10 +570,9 @@ class Host:
     def _send_news(self) -> None:
         if self._raft.state != LEADER:
             return
-        news = (self._journal.last_index, self._raft.commit_index)
-        if news != self._told or self._outgoing.sending:
-            self._told = news
-            self._raft.send_now()
+        reach = self._journal.last_index, self._raft.commit_index
+        if tell := self._news.tell(*reach, self._raft.followers, self._now, more=self._outgoing.sending):
+            self._raft.send_now(tell)
 
     # The disk.
 
@@ -590,13 +600,8 @@ class Host:
             if in_time and self._connections.current(peer, epoch):
                 sends.append((peer, message))
         for peer, message in self._outbox:
-            if self._guards.sync and _promises(message) and not self._durability.settled:
+            if self._guards.sync and promises(message) and not self._durability.settled:
                 self._gated.append((self._durability.last_batch, peer, self._connections.epoch(peer), message))
             else:
                 sends.append((peer, message))
         self._outbox.clear()
-
-
-def _promises(message: Message) -> bool:
-    kind = message["type"]
-    return kind in {"request_vote", "response_vote"} or (kind == "next_node_idx" and message["success"])

@@ -1,18 +1,24 @@
 """Connections to the other nodes.
 
-Of two members the one with the smaller id calls. Whoever is called takes the newest connection of a peer and closes the
-one before. Each connection has a number, so that what an old one still holds is not taken for the new one's.
+Of two members the one with the smaller id calls. Whoever is called takes the newest connection of a peer's process and
+closes the one before. Each connection has a number, so that what an old one still holds is not taken for the new one's.
+
+A second process under a peer's id is let in once the connection with the first has ended. Until then the first is asked
+whether it lives, and if it says so, the second is turned away and ends: it was started from a copy. A node asks all
+others whether they let it in before it calls any, and goes on to ask those that should call it and do not.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import random
 import ssl
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from resourcelease.consensus import wire
-from resourcelease.consensus.frames import Hello, Line, check_hello
+from resourcelease.consensus.frames import AreYouThere, GoAway, Hello, Line, TurnedAway, check_hello, note_of
 from resourcelease.consensus.wire import Message, WireError
 
 __all__ = ["Peers", "TlsContexts"]
@@ -30,6 +36,10 @@ _RETRY_MIN_S = 0.05
 # Two nodes that have not found each other again cannot elect a third's successor, so this is short.
 _RETRY_MAX_S = 0.25
 _LOOK_AGAIN_S = (0.005, 0.02, 0.05, 0.1)
+# Before its first call a node gives the others so long to say that they do not let it in.
+_ASK_AROUND_S = 1.0
+# How often it asks those that do not call it.
+_KNOCK_S = 1.0
 # A peer that takes in less than we send is sent nothing more until it has caught up to this.
 _BUFFER_BYTES_MAX = 8 * 1024 * 1024
 
@@ -37,6 +47,8 @@ _BUFFER_BYTES_MAX = 8 * 1024 * 1024
 class _Connection(NamedTuple):
     epoch: int
     line: Line
+    # Which run of the peer.
+    incarnation: int
 
 
 class Peers:
@@ -55,6 +67,7 @@ class Peers:
         received: Callable[[str, int, Message], None],
         settled: Callable[[], None],
         gone: Callable[[str], None],
+        turned_away: Callable[[TurnedAway], None],
     ) -> None:
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -68,8 +81,15 @@ class Peers:
         self._settled = settled
         # Nobody listens at a peer's address any more: its process has ended.
         self._gone = gone
+        # This process is one too many.
+        self._turned_away = turned_away
         self._connections: dict[str, _Connection] = {}
+        # One for each other node: calls it, or knocks at it until it calls.
         self._callers: dict[str, asyncio.Task[None]] = {}
+        self._called: set[str] = set()
+        self._asked_around: asyncio.Task[None] | None = None
+        # Who was asked whether it lives, by the number of the question.
+        self._questions: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._addresses: dict[str, str] = {}
         self._wanted: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
@@ -107,12 +127,16 @@ class Peers:
             return
         self._wanted = (dict(members), dict(learners))
         self._addresses = {**members, **learners}
-        calls = {node for node in members if node > self._node_id} | set(learners)
-        calls.discard(self._node_id)
-        for node in calls - set(self._callers):
-            self._callers[node] = self._spawn(self._call(node))
-        for node in set(self._callers) - calls:
-            self._callers.pop(node).cancel()
+        others = set(self._addresses) - {self._node_id}
+        calls = {node for node in members if node > self._node_id} | (set(learners) & others)
+        if self._asked_around is None and others:
+            self._asked_around = self._spawn(self._ask_around(others))
+        for node in set(self._callers) - others | self._called ^ calls:
+            if node in self._callers:
+                self._callers.pop(node).cancel()
+        self._called = calls
+        for node in others - set(self._callers):
+            self._callers[node] = self._spawn(self._call(node) if node in calls else self._knock(node))
 
     def send(self, peer: str, frames: Sequence[bytes]) -> None:
         """Sends on the connection in use; lost if there is none."""
@@ -136,14 +160,41 @@ class Peers:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def _ask_around(self, nodes: Iterable[str]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ASK_AROUND_S):
+                await asyncio.gather(*map(self._ask, nodes))
+
+    async def _ask(self, node: str) -> None:
+        """Asks a node whether it lets this process in; whoever cannot be asked has no objection."""
+        try:
+            line, _ = await self._dial(node, asks=True)
+        except TurnedAway as words:
+            self._turned_away(words)
+        except (WireError, OSError, TimeoutError):
+            pass
+        else:
+            line.abort()
+
+    async def _knock(self, node: str) -> None:
+        while True:
+            await asyncio.sleep(_KNOCK_S * random.uniform(0.5, 1.0))  # noqa: S311 spreads calls, guards nothing
+            if node not in self._connections:
+                await self._ask(node)
+
     async def _call(self, node: str) -> None:
+        if self._asked_around is not None:
+            await asyncio.wait((self._asked_around,))
         delay_s = _RETRY_MIN_S
         while True:
             if node not in self._connections:
                 try:
-                    line = await self._dial(node)
+                    line, incarnation = await self._dial(node)
                     delay_s = _RETRY_MIN_S
-                    await self._serve(node, line)
+                    await self._serve(node, line, incarnation)
+                except TurnedAway as words:
+                    self._turned_away(words)
+                    return
                 except WireError as error:
                     logger.warning("calling %s at %s: %s", node, self._addresses.get(node), error)
                 except (OSError, TimeoutError):
@@ -151,22 +202,23 @@ class Peers:
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 spreads calls, guards nothing
             delay_s = min(delay_s * 2, _RETRY_MAX_S)
 
-    async def _dial(self, node: str) -> Line:
+    async def _dial(self, node: str, *, asks: bool = False) -> tuple[Line, int]:
+        """A connection, and which run of the node is at its other end."""
         host, port = split_address(self._addresses[node])
         context = self._tls[1] if self._tls else None
         line = Line(self._frame_bytes_max)
         try:
             async with asyncio.timeout(_GREETING_S):
                 await asyncio.get_running_loop().create_connection(lambda: line, host, port, ssl=context)
-                line.send([self._hello(node)])
-                check_hello(await line.hello, self._cluster_id, self._node_id, node)
+                line.send([self._hello(node, asks=asks)])
+                theirs = check_hello(await line.hello, self._cluster_id, self._node_id, node)
         except BaseException:
             line.abort()
             raise
-        return line
+        return line, theirs.incarnation
 
-    def _hello(self, wanted: str) -> bytes:
-        return Hello(self._cluster_id, self._node_id, wanted, self._incarnation).to_frame()
+    def _hello(self, wanted: str, *, asks: bool = False) -> bytes:
+        return Hello(self._cluster_id, self._node_id, wanted, self._incarnation, asks).to_frame()
 
     def _accepted(self) -> Line:
         return Line(self._frame_bytes_max, self._made)
@@ -182,26 +234,68 @@ class Peers:
         try:
             async with asyncio.timeout(_GREETING_S):
                 theirs = check_hello(await line.hello, self._cluster_id, self._node_id)
+            # The caller waits no longer than this for an answer, and calls again.
+            async with asyncio.timeout(_GREETING_S):
+                twin = await self._living_twin(theirs)
+            if twin is not None:
+                await self._turn_away(theirs, twin, line)
+                return
             line.send([self._hello(theirs.node_id)])
-            await self._serve(theirs.node_id, line)
-        except WireError as error:
+            if theirs.asks:
+                await _finish(line)
+            else:
+                await self._serve(theirs.node_id, line, theirs.incarnation)
+        except (TurnedAway, WireError) as error:
             logger.warning("a caller was turned away: %s", error)
         except (OSError, TimeoutError):
             pass
 
-    async def _serve(self, peer: str, line: Line) -> None:
+    async def _living_twin(self, theirs: Hello) -> _Connection | None:
+        """The connection with another process under the same id that lives; waits until it is sure that there is none.
+
+        Silence ends a connection (see ``_keep_alive``), and what a dead process left on its way is no answer.
+        """
+        while True:
+            before = self._connections.get(theirs.node_id)
+            if before is None or before.incarnation == theirs.incarnation:
+                return None
+            number = int.from_bytes(os.urandom(7), "big")
+            answered = self._questions[number] = asyncio.get_running_loop().create_future()
+            try:
+                before.line.send([AreYouThere(number).to_frame()])
+                await asyncio.wait((answered, before.line.ended), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                del self._questions[number]
+            if answered.done():
+                return before
+
+    async def _turn_away(self, theirs: Hello, twin: _Connection, line: Line) -> None:
+        here = self._addresses.get(self._node_id, "an unknown address")
+        words = (
+            f"node {self._node_id} at {here} is connected with another process that runs as {theirs.node_id}, from "
+            f"{twin.line.peer_address}, and that one lives; one of the two was started from a copy of the other's "
+            "directory: start no copy, a node whose disk is lost is started with an empty one"
+        )
+        logger.warning("a second process that runs as %s, from %s, is turned away", theirs.node_id, line.peer_address)
+        line.send([GoAway(words).to_frame()])
+        await _finish(line)
+
+    async def _serve(self, peer: str, line: Line, incarnation: int) -> None:
         before = self._connections.pop(peer, None)
         if before is not None:
             before.line.abort()
             self._closed(peer, before.epoch)
         self._epochs += 1
         epoch = self._epochs
-        connection = self._connections[peer] = _Connection(epoch, line)
+        connection = self._connections[peer] = _Connection(epoch, line, incarnation)
         self._opened(peer, epoch)
 
         def take(frames: list[bytes]) -> None:
             for frame in frames:
-                self._received(peer, epoch, wire.decode(frame))
+                if (note := note_of(frame)) is None:
+                    self._received(peer, epoch, wire.decode(frame))
+                else:
+                    self._noted(line, note)
             self._settled()
 
         try:
@@ -218,6 +312,16 @@ class Peers:
                 self._closed(peer, epoch)
                 if not self._closing:
                     self._spawn(self._look_after(peer))
+
+    def _noted(self, line: Line, note: AreYouThere | GoAway) -> None:
+        if isinstance(note, GoAway):
+            raise WireError("a word that only a caller is told")
+        if not note.answer:
+            line.send([AreYouThere(note.number, answer=True).to_frame()])
+            return
+        question = self._questions.get(note.number)
+        if question is not None and not question.done():
+            question.set_result(None)
 
     async def _look_after(self, peer: str) -> None:
         """A refused connection says that the process has ended, much sooner than its silence would.
@@ -253,6 +357,14 @@ class Peers:
                     connection.line.abort()
                 else:
                     connection.line.send([b""])
+
+
+async def _finish(line: Line) -> None:
+    """Lets what was sent arrive, and ends the connection."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_GREETING_S):
+            line.finish()
+            await line.ended
 
 
 def split_address(address: str) -> tuple[str, int]:

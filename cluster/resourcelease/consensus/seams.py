@@ -9,7 +9,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -225,7 +225,10 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         self._has_room = has_room
         # Nodes to which nothing more goes out in this round of sending.
         self._cut_short: set[Any] | None = None
+        # The only ones that are sent something in it; None for all.
+        self._sent_to: Set[str] | None = None
         self._peers: dict[str, Peer] = {}
+        self._followers: frozenset[str] = frozenset()
         conf = SyncObjConf(
             autoTick=False,
             raftMinTimeout=settings.election_min_s,
@@ -282,9 +285,13 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         """It is gone."""
         self._SyncObj__transport.disconnect(self._peer(peer))
 
-    def send_now(self) -> None:
-        """A leader sends what its followers lack, or the commit index alone, without waiting for the timer."""
-        self._SyncObj__sendAppendEntries()
+    def send_now(self, peers: Set[str]) -> None:
+        """A leader sends what these followers lack, or the commit index alone, without waiting for the timer."""
+        self._sent_to = peers
+        try:
+            self._SyncObj__sendAppendEntries()
+        finally:
+            self._sent_to = None
 
     def step_down(self) -> None:
         """A leader stops leading, as the library itself does when no majority answers."""
@@ -336,11 +343,13 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         self._SyncObj__raftNextIndex[node] = self._SyncObj__raftLog[-1][1] + 1
         self._SyncObj__raftMatchIndex[node] = 0
         self._SyncObj__lastResponseTime[node] = _monotonic()
+        self._followers = self._followers | {str(node.id)}
 
     def _forget(self, node: Peer) -> None:
         self._SyncObj__raftNextIndex.pop(node, None)
         self._SyncObj__raftMatchIndex.pop(node, None)
         self._SyncObj__lastResponseTime.pop(node, None)
+        self._followers = self._followers - {str(node.id)}
 
     # What the host reads.
 
@@ -389,6 +398,11 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         """When a leader will next send by itself."""
         return float(self._SyncObj__newAppendEntriesTime)
 
+    @property
+    def followers(self) -> Set[str]:
+        """Whom a leader sends to: the other members, and learners."""
+        return self._followers
+
     def match_index(self, peer: str) -> int:
         """Up to where a follower is known to hold this leader's log."""
         return int(self._SyncObj__raftMatchIndex.get(self._peer(peer), 0))
@@ -427,7 +441,10 @@ class LibRaft(SyncObj):  # type: ignore[misc]
 
     def _SyncObj__sendAppendEntries(self) -> None:
         connected = self._SyncObj__connectedNodes
-        self._cut_short = {node for node in connected if not self._has_room(node.id)}
+        only, has_room = self._sent_to, self._has_room
+        self._cut_short = {
+            node for node in connected if (only is not None and node.id not in only) or not has_room(node.id)
+        }
         connected -= self._cut_short
         try:
             super()._SyncObj__sendAppendEntries()

@@ -33,7 +33,7 @@ from resourcelease.consensus.peers import Peers, TlsContexts
 from resourcelease.consensus.questions import Questions
 from resourcelease.consensus.settings import Settings
 from resourcelease.consensus.wire import Message
-from resourcelease.storage.api import Store
+from resourcelease.storage.api import QuickStore, WriteBatch
 
 __all__ = ["Consensus", "Status"]
 
@@ -70,7 +70,7 @@ class Consensus:
     def __init__(
         self,
         *,
-        store: Store,
+        store: QuickStore,
         machines: Machines,
         listen: str,
         bootstrap: Mapping[str, str],
@@ -100,6 +100,7 @@ class Consensus:
             received=self._received,
             settled=self._turn,
             gone=self._gone,
+            turned_away=self._fail,
         )
         self._host = Host(
             node_id=identity.node_id,
@@ -329,14 +330,30 @@ class Consensus:
         if not self._running:
             return
         try:
-            effects = self._host.turn(self._loop.time(), time.time_ns() // 1_000_000)
-            self._carry_out(effects)
+            if self._pass() and self._pass():
+                self._wake()
         except Exception as error:  # a node that cannot keep the rules must not go on
             self._fail(error)
             return
         self._due_at = self._host.next_turn_at()
         if self._timer is None or self._timer.when() > self._due_at:
             self._set_timer()
+
+    def _pass(self) -> bool:
+        """One turn of the host; True if what it wrote is on disk already, so that another has something to do."""
+        effects = self._host.turn(self._loop.time(), time.time_ns() // 1_000_000)
+        # Sent first: the way to another disk and back is longer than that to this one.
+        self._send(effects.sends)
+        at_once = effects.write is not None and self._write(*effects.write)
+        self._carry_out(effects)
+        return at_once
+
+    def _write(self, number: int, batch: WriteBatch) -> bool:
+        if self._store.write_at_once(batch):
+            self._host.durable(number)
+            return True
+        self._store.write(batch).add_done_callback(lambda done: self._written(number, done))
+        return False
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -352,11 +369,6 @@ class Consensus:
             self._set_timer()
 
     def _carry_out(self, effects: Effects) -> None:
-        # Sent first: the way to another disk and back is longer than that to this one.
-        self._send(effects.sends)
-        if effects.write is not None:
-            number, batch = effects.write
-            self._store.write(batch).add_done_callback(lambda done: self._written(number, done))
         if effects.applied and self._on_applied is not None:
             self._on_applied(effects.applied)
         for proposal, answer in effects.answers:

@@ -100,17 +100,39 @@ class Granter:
                 if budget > 0:
                     turns.append((namespace, budget, share))
 
+    def coming(self, namespace: str, count: int) -> None:
+        """Items were just proposed here: asks in the same entry of the log for those who wait for them.
+
+        That saves them a round through the cluster. Should the items be refused, the ask finds nothing, and whoever
+        stood in line stands there again.
+        """
+        line = self._lines.get(namespace)
+        if not line:
+            return
+        queue = self._replica.machine.queue(namespace)
+        if queue is not None:
+            if queue.paused:
+                return
+            count += queue.pending - self._asked.get(namespace, 0)
+        share = max(1, count // len(line))
+        while count > 0:
+            seeker = self._first(namespace)
+            if seeker is None:
+                return
+            count -= self._ask(seeker, share)
+
     def is_remembered(self, call: Call) -> bool:
         """Whether the call's operation id has an answer already."""
         return self._replica.machine.remembers(call)
 
     def give_back(self, call: Call, granted: Granted) -> None:
-        """Returns leases that nobody took; no attempt is spent."""
+        """Returns leases that nobody took, unless the call was made again and has taken them over; costs no attempt."""
         if not granted.sequence_ids:
             return
-        call = Call(call.namespace, call.peer, call.principal)
+        untold = call.operation_id
+        call = Call(call.namespace, call.peer, call.principal, take=call.take)
         columns = (list(granted.sequence_ids), list(granted.attempts), list(granted.fences))
-        returned = self._replica.submit(GiveBack(call, *columns))
+        returned = self._replica.submit(GiveBack(call, *columns, untold))
         returned.add_done_callback(_given_back)
 
     def _first(self, namespace: str) -> Seeker | None:

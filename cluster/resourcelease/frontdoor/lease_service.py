@@ -44,7 +44,10 @@ class Leases:
         items = packed_items(request.items)
         call = caller.call(request, memorable=True)
         remaining_s = caller.remaining_s()
-        result = expect(await self._replica.run(Enqueue(call, items), remaining_s), Enqueued)
+        answer = self._replica.start(Enqueue(call, items), remaining_s)
+        if isinstance(answer, asyncio.Future) and not request.items[0].not_before_ms:
+            self._granter.coming(call.namespace, len(request.items))
+        result = expect(await answer, Enqueued)
         if _pushed_back(result):
             stated_ms = request.wait_ms if request.HasField("wait_ms") else None
             result = await self._enqueue_later(call, items, result, wait_s(stated_ms, remaining_s))

@@ -5,7 +5,7 @@ than one caller with many.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from resourcelease import v1
@@ -70,10 +70,16 @@ class Replica:
 
     async def run(self, op: Op, remaining_s: float | None = None) -> Result:
         """One op; raises ``Refused`` if it could not be decided, and gives the machine's answer otherwise."""
+        return await self.start(op, remaining_s)
+
+    def start(self, op: Op, remaining_s: float | None = None) -> Awaitable[Result]:
+        """The same, begun at once: what is submitted next comes behind it, where both have time enough."""
         if remaining_s is not None and remaining_s - _MARGIN_S < self.answer_s:
-            return (await self.run_together([op], remaining_s))[0]
-        result: Result = await self.submit(op)
-        return result
+            return self._run_alone(op, remaining_s)
+        return self.submit(op)
+
+    async def _run_alone(self, op: Op, remaining_s: float) -> Result:
+        return (await self.run_together([op], remaining_s))[0]
 
     async def run_together(self, ops: Sequence[Op], remaining_s: float | None = None) -> Sequence[Result]:
         """Several ops, in one entry of the log."""
