@@ -31,7 +31,7 @@ from resourcelease.consensus.journal import Entry, Journal
 from resourcelease.consensus.leaseclock import LeaseClock
 from resourcelease.consensus.members import MEMBERS_ROW, unpack_members
 from resourcelease.consensus.news import News
-from resourcelease.consensus.proposals import Proposals, Queue
+from resourcelease.consensus.proposals import Proposals, Queue, forwarded
 from resourcelease.consensus.recovery import Recovered, recover
 from resourcelease.consensus.seams import LEADER, LibRaft, Random, ambient
 from resourcelease.consensus.settings import ALL_GUARDS, Guards, Settings
@@ -284,18 +284,20 @@ class Host:
 
     def _may_tick(self) -> bool:
         # Alone, the library would commit what it has just appended; so it waits for the disk (guard **sync**).
-        if self._guards.sync and len(self.members) == 1 and self.node_id in self.members:
+        members = self.membership.current
+        if len(members) == 1 and self._guards.sync and self.node_id in members:
             return self._durability.settled and not self._journal.dirty
         return True
 
     def _stand_alone(self) -> None:
         """Where nobody else can lead there is nobody to wait for."""
-        if list(self.members) == [self.node_id] and self._raft.state != LEADER:
+        members = self.membership.current
+        if len(members) == 1 and self.node_id in members and self._raft.state != LEADER:
             self._raft.stand_at(self._now)
 
     def _check_disk(self) -> None:
         """Guard **stall**: a leader whose disk stands still would block the cluster while its heartbeats go on."""
-        if self.node_id not in self.members or self._newborn.catching_up:
+        if self.node_id not in self.membership.current or self._newborn.catching_up:
             # A node that is joining, was removed, or has forgotten what it promised never stands.
             self._raft.stand_by(self._now + self.settings.election_max_s)
         waiting_s = self._now - self._durability.waiting_since(self._now)
@@ -358,20 +360,10 @@ class Host:
         epoch = self._connections.epoch(leader)
         if not epoch:
             return
-        batch: list[tuple[int, int, bytes]] = []
-        size = 0
-        for pending in self._proposals.to_send((leader, self._raft.term, epoch), self._now):
-            if batch and size + len(pending.ops) > self.settings.append_bytes_max:
-                self._forward(leader, batch)
-                batch, size = [], 0
-            batch.append((pending.number, pending.count, pending.ops))
-            size += len(pending.ops)
-        if batch:
-            self._forward(leader, batch)
-
-    def _forward(self, leader: str, proposals: list[tuple[int, int, bytes]]) -> None:
-        message = {"type": "propose", "incarnation": self._incarnation, "proposals": proposals}
-        self._outbox.append((leader, message))
+        due = self._proposals.to_send((leader, self._raft.term, epoch), self._now)
+        for proposals in forwarded(due, self.settings.append_bytes_max):
+            message = {"type": "propose", "incarnation": self._incarnation, "proposals": proposals}
+            self._outbox.append((leader, message))
 
     def _apply(self, index: int, term: int, command: bytes) -> None:
         if term == self._raft.term and index == self._raft.noop_index and self._raft.state == LEADER:

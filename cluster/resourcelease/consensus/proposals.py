@@ -5,12 +5,12 @@ the log twice; the machine answers the second from what it remembers of the firs
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from resourcelease.consensus.entries import Origin
 
-__all__ = ["Pending", "Proposals", "Queue"]
+__all__ = ["Pending", "Proposals", "Queue", "forwarded"]
 
 # How often the proposals under way are looked through for those to send again.
 _REVIEW_S = 0.1
@@ -91,6 +91,20 @@ class Proposals:
         if not self._pending:
             return None
         return min(self._earliest, max(self._review_at, now))
+
+
+def forwarded(due: Iterable[Pending], bytes_max: int) -> Iterator[list[tuple[int, int, bytes]]]:
+    """What a leader is sent of proposals: number, count of ops, and ops; each list for one message."""
+    batch: list[tuple[int, int, bytes]] = []
+    size = 0
+    for pending in due:
+        if batch and size + len(pending.ops) > bytes_max:
+            yield batch
+            batch, size = [], 0
+        batch.append((pending.number, pending.count, pending.ops))
+        size += len(pending.ops)
+    if batch:
+        yield batch
 
 
 class Queue:

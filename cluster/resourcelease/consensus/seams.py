@@ -9,8 +9,9 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Set
+from queue import Empty
 from typing import Any, Protocol
 
 import pysyncobj
@@ -44,6 +45,7 @@ FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 # The private names that ``LibRaft`` reads, sets, calls or overrides.
 USED: Mapping[str, tuple[str, ...]] = {
     "attributes": (
+        "_SyncObj__commandsQueue",
         "_SyncObj__connectedNodes",
         "_SyncObj__lastResponseTime",
         "_SyncObj__newAppendEntriesTime",
@@ -69,7 +71,9 @@ USED: Mapping[str, tuple[str, ...]] = {
         "_SyncObj__parseChangeClusterRequest",
         "_SyncObj__sendAppendEntries",
         "_SyncObj__setState",
+        "_SyncObj__tryLogCompaction",
         "_applyCommand",
+        "_checkCommandsToApply",
         "_onTick",
         "transferLeadership",
     ),
@@ -118,18 +122,23 @@ class _Draws:
         return _ambient.rng.random()
 
 
-@contextmanager
-def ambient(now: float, rng: Random, step_s: float = 0.0) -> Iterator[None]:
+class ambient:
     """Within it, the library's time is ``now`` and its randomness is ``rng``.
 
     Each reading moves the time by ``step_s``: unguarded, the library has loops that only the clock ends.
     """
-    before = _ambient.now, _ambient.rng, _ambient.step_s
-    _ambient.now, _ambient.rng, _ambient.step_s = now, rng, step_s
-    try:
-        yield
-    finally:
-        _ambient.now, _ambient.rng, _ambient.step_s = before
+
+    __slots__ = ("_before", "_within")
+
+    def __init__(self, now: float, rng: Random, step_s: float = 0.0) -> None:
+        self._within = now, rng, step_s
+
+    def __enter__(self) -> None:
+        self._before = _ambient.now, _ambient.rng, _ambient.step_s
+        _ambient.now, _ambient.rng, _ambient.step_s = self._within
+
+    def __exit__(self, *_: object) -> None:
+        _ambient.now, _ambient.rng, _ambient.step_s = self._before
 
 
 class Peer(Node):  # type: ignore[misc]
@@ -186,6 +195,24 @@ class _Serializer:
 
     def cancelTransmisstion(self, node: Any) -> None:
         """The host knows when a connection is lost; this is also called for one that is only held back."""
+
+
+class _Commands:
+    """Stands in for the library's queue of commands, which raises an exception each time it is found empty."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Any] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put_nowait(self, command: Any) -> None:
+        self._waiting.append(command)
+
+    def get_nowait(self) -> Any:
+        if not self._waiting:
+            raise Empty
+        return self._waiting.popleft()
 
 
 class _NoPoller:
@@ -249,6 +276,7 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         finally:
             _handed_in.journal = None
         self._poller = _NoPoller()
+        self._SyncObj__commandsQueue = _Commands()
         self._SyncObj__serializer = _Serializer(snapshots)
         self._SyncObj__raftLastApplied = max(applied_index, 1)
         self._SyncObj__raftCommitIndex = max(applied_index, 1)
@@ -263,8 +291,10 @@ class LibRaft(SyncObj):  # type: ignore[misc]
 
     def tick(self) -> None:
         """Timers, commit, apply, and entries that were submitted."""
-        with suppress(_LeadsAlone):
+        try:
             self._onTick(0.0)
+        except _LeadsAlone:
+            return
 
     def submit(self, command: bytes) -> None:
         """Takes an entry; a leader's next tick appends it."""
@@ -433,6 +463,13 @@ class LibRaft(SyncObj):  # type: ignore[misc]
             # One chunk a round; and after "nothing to send" the library would ask again without end.
             self._SyncObj__connectedNodes.discard(node)
             self._cut_short.add(node)
+
+    def _checkCommandsToApply(self) -> None:
+        if self._SyncObj__commandsQueue:
+            super()._checkCommandsToApply()
+
+    def _SyncObj__tryLogCompaction(self) -> None:
+        """The host compacts."""
 
     def _SyncObj__onBecomeLeader(self) -> None:
         super()._SyncObj__onBecomeLeader()

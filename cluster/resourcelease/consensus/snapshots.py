@@ -82,11 +82,11 @@ class Outgoing:
     @property
     def sending(self) -> bool:
         """Whether there are chunks to send."""
-        return any(not transfer.ended_at for transfer in self._transfers.values())
+        return bool(self._transfers) and any(not transfer.ended_at for transfer in self._transfers.values())
 
     def floor(self) -> int | None:
         """The lowest position in transfer: what follows it must stay in the journal until it has arrived."""
-        return min((transfer.index for transfer in self._transfers.values()), default=None)
+        return min(transfer.index for transfer in self._transfers.values()) if self._transfers else None
 
     def cancel(self, peer: str) -> None:
         """Its connection is gone, or it has what it needs."""
