@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -10,6 +11,8 @@ import pytest
 
 from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, eventually, fresh, items, refusal, until
 from resourcelease import v1
+from resourcelease.frontdoor.leasing import NOTHING
+from resourcelease.model.ops import Call
 
 
 def asking(
@@ -118,23 +121,26 @@ def test_a_grant_on_its_way_to_a_dead_caller_is_given_back(
         await put(stubs, namespace, "a", "b")
         release = asyncio.Event()
         consensus = trio.nodes[name].consensus
-        propose = consensus.propose
+        begin = consensus.begin
+        told: list[Callable[[], None]] = []
 
-        async def held_up(ops: Sequence[bytes], timeout_s: float) -> Sequence[Any]:
-            results = await propose(ops, timeout_s)
-            await release.wait()
-            return results
+        def held_up(ops: Sequence[bytes], timeout_s: float, tell: Callable[[Any], None]) -> None:
+            begin(
+                ops, timeout_s, lambda answer: tell(answer) if release.is_set() else told.append(partial(tell, answer))
+            )
 
         async def stands(pending: int, active: int) -> bool:
             return await depth(other, namespace) == (pending, active)
 
         with monkeypatch.context() as patched:
-            patched.setattr(consensus, "propose", held_up)
+            patched.setattr(consensus, "begin", held_up)
             call = asking(stubs, namespace, "dying", count=2)
             await eventually(lambda: stands(0, 2))
             call.cancel()
             await asyncio.sleep(0.05)
             release.set()
+            for tell in told:
+                tell()
             await eventually(lambda: stands(2, 0))
         assert [each.handle.attempt for each in (await asking(other, namespace, "w", count=2)).leases] == [1, 1]
 
@@ -199,6 +205,47 @@ def test_an_answer_to_a_lease_can_be_had_again(trio: Cluster, run: Runner) -> No
         request = v1.LeaseRequest(namespace=namespace, operation_id="same", peer_id="w", wait_ms=1000)
         answers = [await stubs.lease.Lease(request, timeout=10) for stubs in trio.stubs.values()]
         assert {answer.leases[0].handle.lease_id for answer in answers} == {answers[0].leases[0].handle.lease_id}
+
+    run(scenario())
+
+
+def test_what_a_retry_was_told_is_not_given_back_for_the_caller_that_vanished(trio: Cluster, run: Runner) -> None:
+    """The first node notices late that nobody waits any more, when another node has answered the same call."""
+
+    async def scenario() -> None:
+        (first, gone), (_, stubs) = list(trio.stubs.items())[:2]
+        namespace = fresh()
+        await put(gone, namespace, "a", "b")
+        request = v1.LeaseRequest(namespace=namespace, peer_id="w", operation_id=fresh("op"), wait_ms=10_000)
+        await gone.lease.Lease(request, timeout=15)
+        (told,) = (await stubs.lease.Lease(request, timeout=15)).leases
+        granter = trio.nodes[first].door._granter
+        handle = told.handle
+        granted = NOTHING._replace(
+            sequence_ids=[handle.sequence_id], attempts=[handle.attempt], fences=[handle.lease_id]
+        )
+        granter.give_back(Call(namespace, "w", operation_id=request.operation_id), granted)
+        # What one node proposes is applied in the order in which it was proposed.
+        await put(gone, namespace, "c")
+        done = v1.CompleteRequest(namespace=namespace, operation_id=fresh("op"), peer_id="w", entries=ack(told))
+        assert [each.HasField("completed") for each in (await stubs.lease.Complete(done, timeout=10)).results] == [True]
+
+    run(scenario())
+
+
+def test_what_was_told_once_is_given_back_for_a_caller_that_vanished(trio: Cluster, run: Runner) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via("follower"), fresh()
+        request = v1.LeaseRequest(namespace=namespace, peer_id="w", operation_id=fresh("op"), wait_ms=10_000)
+        await put(stubs, namespace, "a")
+        (told,) = (await stubs.lease.Lease(request, timeout=15)).leases
+        node = next(node for node in trio.nodes.values() if trio.stubs[node.id] is stubs)
+        handle = told.handle
+        granted = NOTHING._replace(
+            sequence_ids=[handle.sequence_id], attempts=[handle.attempt], fences=[handle.lease_id]
+        )
+        node.door._granter.give_back(Call(namespace, "w", operation_id=request.operation_id), granted)
+        assert (await asking(stubs, namespace, "v")).leases[0].handle.sequence_id == handle.sequence_id
 
     run(scenario())
 

@@ -115,7 +115,7 @@ class Consensus:
             founding=founding,
         )
         self.questions = Questions(lambda peer, message: self._peers.send(peer, [wire.encode(message)]))
-        self._waiters: dict[int, asyncio.Future[Any]] = {}
+        self._waiters: dict[int, Callable[[Sequence[Any] | Exception], None]] = {}
         self._tickets: dict[int, Callable[[str], None]] = {}
         self._asked: dict[int, asyncio.Future[str]] = {}
         self._asks = 0
@@ -128,6 +128,7 @@ class Consensus:
         self._sync_told = False
         self._failure: BaseException | None = None
         self._running = False
+        self._turning = False
 
     # Life.
 
@@ -161,6 +162,23 @@ class Consensus:
 
         Raises ``NoLeader`` when it has surely not happened, ``OutcomeUnknown`` when it may have.
         """
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+        self._take(ops, timeout_s, lambda answer: _settle(waiter, answer))
+        self._wake()
+        return await waiter  # type: ignore[no-any-return]
+
+    def begin(self, ops: Sequence[bytes], timeout_s: float, tell: Callable[[Sequence[Any] | Exception], None]) -> None:
+        """The same for one who has gathered the ops of many callers: is sent on at once, and told without a task.
+
+        Raises what is known now. ``tell`` is called once, with the results or the error, and must not raise.
+        """
+        self._take(ops, timeout_s, tell)
+        if self._turning:
+            self._wake()
+        else:
+            self._turn()
+
+    def _take(self, ops: Sequence[bytes], timeout_s: float, tell: Callable[[Sequence[Any] | Exception], None]) -> None:
         joined = join_ops(ops)
         if len(joined) > self.settings.entry_bytes_max:
             raise TooLarge(f"{len(joined)} bytes of ops; an entry takes {self.settings.entry_bytes_max}, split them")
@@ -168,10 +186,7 @@ class Consensus:
             raise Busy(f"{self._host.pending} proposals wait already; propose again a little later")
         self._check_running()
         number = self._host.propose(len(ops), joined, self._loop.time() + timeout_s)
-        waiter: asyncio.Future[Any] = self._loop.create_future()
-        self._waiters[number] = waiter
-        self._wake()
-        return await waiter  # type: ignore[no-any-return]
+        self._waiters[number] = tell
 
     async def add_member(self, node: str, address: str, timeout_s: float = 60.0) -> None:
         """Takes a node in once it has caught up; also changes the address of a member."""
@@ -329,12 +344,15 @@ class Consensus:
             self._woken = None
         if not self._running:
             return
+        self._turning = True
         try:
             if self._pass() and self._pass():
                 self._wake()
         except Exception as error:  # a node that cannot keep the rules must not go on
             self._fail(error)
             return
+        finally:
+            self._turning = False
         self._due_at = self._host.next_turn_at()
         if self._timer is None or self._timer.when() > self._due_at:
             self._set_timer()
@@ -372,13 +390,7 @@ class Consensus:
         if effects.applied and self._on_applied is not None:
             self._on_applied(effects.applied)
         for proposal, answer in effects.answers:
-            waiter = self._waiters.pop(proposal)
-            if waiter.done():
-                continue
-            if isinstance(answer, Exception):
-                waiter.set_exception(answer)
-            else:
-                waiter.set_result(answer)
+            self._waiters.pop(proposal)(answer)
         for ticket, refusal in effects.administered:
             self._tickets.pop(ticket)(refusal)
         self._peers.want(self._host.members, self._host.administration.learners)
@@ -419,9 +431,17 @@ class Consensus:
         if self._timer is not None:
             self._timer.cancel()
         waiters, self._waiters = self._waiters, {}
-        for waiter in waiters.values():
-            if not waiter.done():
-                waiter.set_exception(OutcomeUnknown(f"this node has stopped: {error or 'it was told to'}"))
+        for tell in waiters.values():
+            tell(OutcomeUnknown(f"this node has stopped: {error or 'it was told to'}"))
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_result("this node has stopped")
+
+
+def _settle(waiter: "asyncio.Future[Any]", answer: Sequence[Any] | Exception) -> None:
+    if waiter.done():
+        return
+    if isinstance(answer, Exception):
+        waiter.set_exception(answer)
+    else:
+        waiter.set_result(answer)

@@ -6,6 +6,8 @@ than one caller with many.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from resourcelease import v1
@@ -27,6 +29,8 @@ _GATHERED_OPS_MAX = 1024
 _MARGIN_S = 0.05
 
 _T = TypeVar("_T")
+# A packed op, and who waits for its result.
+_Gathered = tuple[bytes, "asyncio.Future[Any]"]
 
 
 class Replicates(Protocol):
@@ -48,8 +52,10 @@ class Replica:
         self._has_room = has_room
         self.answer_s = answer_s
         self._loop = asyncio.get_running_loop()
-        self._gathered: list[tuple[bytes, asyncio.Future[Any]]] = []
-        self._proposals: set[asyncio.Task[None]] = set()
+        self._gathered: list[_Gathered] = []
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def machine(self) -> Machine:
@@ -109,46 +115,55 @@ class Replica:
 
     async def close(self) -> None:
         """Waits for what is under way."""
-        if self._proposals:
-            await asyncio.wait(self._proposals, timeout=1.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._idle.wait()
 
     def _propose_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
-        batch: list[tuple[bytes, asyncio.Future[Any]]] = []
+        batch: list[_Gathered] = []
         size = 0
         for op, future in gathered:
             if future.done():
                 continue
             if batch and (size + len(op) > _GATHERED_BYTES_MAX or len(batch) >= _GATHERED_OPS_MAX):
-                self._spawn(batch)
+                self._begin(batch)
                 batch, size = [], 0
             batch.append((op, future))
             size += len(op)
         if batch:
-            self._spawn(batch)
+            self._begin(batch)
 
-    def _spawn(self, batch: list[tuple[bytes, "asyncio.Future[Any]"]]) -> None:
-        task = self._loop.create_task(self._propose(batch))
-        self._proposals.add(task)
-        task.add_done_callback(self._proposals.discard)
-
-    async def _propose(self, batch: list[tuple[bytes, "asyncio.Future[Any]"]]) -> None:
+    def _begin(self, batch: list[_Gathered]) -> None:
+        self._under_way += 1
+        self._idle.clear()
         try:
-            results = await self._propose_packed([op for op, _ in batch], self.answer_s)
+            self._check_room()
+            self.consensus.begin([op for op, _ in batch], self.answer_s, partial(self._ended, batch))
         except Exception as error:
+            self._ended(batch, error)
+
+    def _ended(self, batch: list[_Gathered], answer: Sequence[Any] | Exception) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._idle.set()
+        if isinstance(answer, Exception):
             for _, future in batch:
                 if not future.done():
-                    known = isinstance(error, _CONSENSUS_ERRORS)
-                    future.set_exception(refused_by_consensus(error) if known else error)
+                    known = isinstance(answer, _CONSENSUS_ERRORS)
+                    future.set_exception(refused_by_consensus(answer) if known else answer)
             return
-        for (_, future), result in zip(batch, results, strict=True):
+        for (_, future), result in zip(batch, answer, strict=True):
             if not future.done():
                 future.set_result(result)
 
     async def _propose_packed(self, ops: Sequence[bytes], timeout_s: float) -> Sequence[Any]:
+        self._check_room()
+        return await self.consensus.propose(ops, timeout_s)
+
+    def _check_room(self) -> None:
         if not self._has_room():
             raise NoLeader("the event log of this node waits for its disk, so it takes no changes")
-        return await self.consensus.propose(ops, timeout_s)
 
 
 def expect(result: Result, kind: type[_T], fields: Callable[[], dict[str, str]] | dict[str, str] | None = None) -> _T:
