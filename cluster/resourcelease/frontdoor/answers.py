@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from resourcelease import v1
 from resourcelease.frontdoor.refusals import item_error
+from resourcelease.frontdoor.varint import varint
 from resourcelease.machine.views import QueueView
 from resourcelease.model.errors import Refusal
 from resourcelease.model.items import Failure, LastLease
@@ -36,10 +37,19 @@ def depth_of(queue: QueueView | None) -> v1.Depth:
     return v1.Depth(pending=queue.pending, active=queue.active, delayed=queue.delayed)
 
 
-def enqueued(result: Enqueued) -> list[v1.EnqueueResult]:
-    """One result an item."""
+def enqueued(result: Enqueued) -> v1.EnqueueResponse:
+    """A response with one result an item, and nothing else yet."""
     if not result.refused and not result.duplicates:
-        return [v1.EnqueueResult(enqueued=v1.Enqueued(sequence_id=i)) for i in result.sequence_ids]
+        # Put together from parts: a message an item would cost more than all else that is done for it here.
+        ids = [varint(i) for i in result.sequence_ids]
+        lengths = [len(each) for each in ids]
+        heads = {length: bytes((0x12, length + 3, 0x0A, length + 1, 0x08)) for length in set(lengths)}
+        told = b"".join([heads[length] + each for length, each in zip(lengths, ids, strict=True)])
+        return v1.EnqueueResponse.FromString(told)
+    return v1.EnqueueResponse(results=_each_enqueued(result))
+
+
+def _each_enqueued(result: Enqueued) -> list[v1.EnqueueResult]:
     known = frozenset(result.duplicates)
     return [
         v1.EnqueueResult(error=item_error(result.refused[place]))
@@ -49,33 +59,57 @@ def enqueued(result: Enqueued) -> list[v1.EnqueueResult]:
     ]
 
 
-def leases(granted: Granted) -> list[v1.Lease]:
-    """One lease an item, with all that its holder needs."""
-    deadline_ms, left_ms, before = granted.deadline_ms, granted.left_ms, granted.before
+def leases(granted: Granted, key: bytes) -> bytes:
+    """Encoded, one lease an item with all that its holder needs, each behind ``key``: as a list of a message.
+
+    Put together from parts, for the reason given above.
+    """
     rows: Sequence[tuple[Any, ...]] = granted.rows
-    found = [
-        v1.Lease(
-            handle=v1.Handle(sequence_id=sequence_id, attempt=attempt, lease_id=fence),
-            payload=payload(row),
-            deadline_ms=deadline_ms,
-            remaining_ms=left_ms,
-            enqueued_at_ms=row[8],
-        )
-        for sequence_id, attempt, fence, row in zip(
-            granted.sequence_ids, granted.attempts, granted.fences, rows, strict=True
-        )
-    ]
-    for place, (last, error) in before.items():
-        _tell_before(found[place], granted.sequence_ids[place], last, error)
-    return found
+    before = granted.before
+    found: list[bytes] = []
+    shared = b"\x18" + varint(granted.deadline_ms) + b"\x20" + varint(granted.left_ms) + b"\x28"
+    # Items that came together have this in common.
+    enqueued_at, stamp = 0, shared + b"\0"
+    columns = zip(granted.sequence_ids, granted.attempts, granted.fences, rows, strict=True)
+    for place, (sequence_id, attempt, fence, row) in enumerate(columns):
+        if row[8] != enqueued_at:
+            enqueued_at = row[8]
+            stamp = shared + varint(max(enqueued_at, 0))
+        handle = b"\x08%b\x10%b\x18%b" % (varint(sequence_id), varint(attempt), varint(fence))
+        item = _encoded(row)
+        lease = b"\x0a%b%b\x12%b%b%b" % (varint(len(handle)), handle, varint(len(item)), item, stamp)
+        if place in before:
+            lease += _before(sequence_id, *before[place])
+        found += (key, varint(len(lease)), lease)
+    return b"".join(found)
 
 
-def _tell_before(lease: v1.Lease, sequence_id: int, last: LastLease, error: Failure | None) -> None:
+def _encoded(row: Sequence[Any]) -> bytes:
+    """The same as ``payload``."""
+    resource_type, resource_id, partition_key, encoding, attributes, body, request_id, priority = row[:8]
+    if attributes or priority < 0:
+        return payload(row).SerializeToString()
+    kind, name, number = resource_type.encode(), resource_id.encode(), varint
+    told = b"\x0a%b%b\x12%b%b\x20%b" % (number(len(kind)), kind, number(len(name)), name, number(priority))
+    if body:
+        size = number(len(body))
+        told = b"%b\x50%b\x1a%b%b" % (told, size, size, body)
+    if request_id or partition_key or encoding:
+        for tag, text in ((b"\x32", request_id), (b"\x3a", partition_key), (b"\x42", encoding)):
+            if text:
+                value = text.encode()
+                told += tag + number(len(value)) + value
+    return told
+
+
+def _before(sequence_id: int, last: LastLease, error: Failure | None) -> bytes:
+    lease = v1.Lease()
     lease.last_handle.CopyFrom(v1.Handle(sequence_id=sequence_id, attempt=last.attempt, lease_id=last.fence))
     lease.last_peer_id = last.peer
     lease.last_outcome = OUTCOMES.get(last.outcome, v1.LeaseOutcome.LEASE_OUTCOME_UNSPECIFIED)
     if error is not None:
         lease.last_error.CopyFrom(failure(error))
+    return lease.SerializeToString()
 
 
 def payload(row: Sequence[Any], *, with_body: bool = True) -> v1.ItemPayload:

@@ -24,6 +24,8 @@ DEFAULT_GRANT_BYTES = 3 * 1024 * 1024
 _WAIT_S = 60.0
 # A wait ends so long before the deadline, so that its answer arrives: a share of what is left, within bounds.
 _EARLY_SHARE, _EARLY_MIN_S, _EARLY_MAX_S = 0.1, 0.02, 0.25
+# The key of LeaseResponse.leases.
+_LEASES = b"\x12"
 # Takes of one call rise with the lease clock, also from node to node.
 _TAKE_MS = 100
 
@@ -51,11 +53,9 @@ class Leases:
         if _pushed_back(result):
             stated_ms = request.wait_ms if request.HasField("wait_ms") else None
             result = await self._enqueue_later(call, items, result, wait_s(stated_ms, remaining_s))
-        return v1.EnqueueResponse(
-            position=self._replica.position(call.namespace),
-            results=answers.enqueued(result),
-            depth=answers.depth_of(self._replica.machine.queue(call.namespace)),
-        )
+        response = answers.enqueued(result)
+        self._tell_position(response, call.namespace)
+        return response
 
     async def _enqueue_later(self, call: Call, items: bytes, result: Enqueued, left_s: float) -> Enqueued:
         """Tries again whenever backpressure ends, until the time is over."""
@@ -89,11 +89,13 @@ class Leases:
             granted = await waiter.wait(wait_s(stated_ms, caller.remaining_s()))
         finally:
             self._waiters.discard(waiter)
-        return v1.LeaseResponse(
-            position=self._replica.position(call.namespace),
-            leases=answers.leases(granted),
-            depth=answers.depth_of(self._replica.machine.queue(call.namespace)),
-        )
+        response = v1.LeaseResponse.FromString(answers.leases(granted, _LEASES))
+        self._tell_position(response, call.namespace)
+        return response
+
+    def _tell_position(self, response: v1.EnqueueResponse | v1.LeaseResponse, namespace: str) -> None:
+        response.position.CopyFrom(self._replica.position(namespace))
+        response.depth.CopyFrom(answers.depth_of(self._replica.machine.queue(namespace)))
 
     async def heartbeat(self, caller: Caller, request: v1.HeartbeatRequest) -> v1.HeartbeatResponse:
         """Extends leases, or all of a peer."""

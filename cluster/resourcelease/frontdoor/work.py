@@ -33,6 +33,8 @@ __all__ = ["WorkStream", "work"]
 logger = logging.getLogger(__name__)
 
 _CREDIT_MAX = 10_000
+# The key of WorkLeases.leases.
+_LEASES = b"\x0a"
 # Leases in one push, and what they may weigh.
 _PUSH_MAX = 1_000
 _PUSH_BYTES = 3 * 1024 * 1024
@@ -270,10 +272,11 @@ class WorkStream:
         if left_ms <= 0:
             self._drop(granted)
             return None
-        leases = answers.leases(granted._replace(left_ms=left_ms))
+        leases = v1.WorkLeases.FromString(answers.leases(granted._replace(left_ms=left_ms), _LEASES))
+        leases.credit_left = self._credit
         return v1.WorkResponse(
             position=self._place.replica.position(self.namespace),
-            leases=v1.WorkLeases(leases=leases, credit_left=self._credit),
+            leases=leases,
         )
 
     def _drop(self, granted: Granted) -> None:

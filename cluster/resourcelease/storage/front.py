@@ -50,7 +50,7 @@ class Front:
         # What was durable after the last batch of the log ahead.
         self._told: Loaded | None = None
         self._flush_s = 0.0
-        self._thread: Thread | None = None
+        self._worker: Thread | None = None
 
     def loaded(self) -> Loaded:
         """What is durable, here or there."""
@@ -89,9 +89,9 @@ class Front:
         with self._changed:
             if self._closing:
                 return False
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="log-ahead", daemon=True)
-                self._thread.start()
+            if self._worker is None:
+                self._worker = Thread(target=self._run, name="log-ahead", daemon=True)
+                self._worker.start()
             self._queue.append(item)
             self._changed.notify()
         return True
@@ -101,8 +101,8 @@ class Front:
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+        if self._worker is not None:
+            self._worker.join()
         if self._ahead is not None:
             self._ahead.close()
 
