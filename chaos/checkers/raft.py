@@ -37,10 +37,10 @@ class LogMatching:
         terms = self._terms.setdefault(node, {})
         for index, term, data in entries:
             terms[index] = term
-            known = self._entries.setdefault((index, term), (crc32(data), terms.get(index - 1, -1)))
-            if known[0] != crc32(data):
+            checksum, before = crc32(data), terms.get(index - 1, -1)
+            known = self._entries.setdefault((index, term), (checksum, before))
+            if known[0] != checksum:
                 raise Violation("log matching", f"{node} has other bytes at index {index} of term {term}")
-            before = terms.get(index - 1, -1)
             if known[1] != before and -1 not in (known[1], before):
                 raise Violation(
                     "log matching",
@@ -64,9 +64,10 @@ class Commits:
 
     def committed(self, node: str, index: int, term: int, data: bytes) -> None:
         """A node takes the entry at an index for committed."""
-        first_term, checksum, first_node = self._committed.setdefault(index, (term, crc32(data), node))
+        checksum = crc32(data)
+        first_term, first, first_node = self._committed.setdefault(index, (term, checksum, node))
         self.highest = max(self.highest, index)
-        if (first_term, checksum) != (term, crc32(data)):
+        if (first_term, first) != (term, checksum):
             raise Violation(
                 "nothing committed is replaced",
                 f"index {index} is committed at {node} with term {term}, and was at {first_node} with {first_term}",
@@ -114,13 +115,16 @@ class SameStates:
     """States are equal after the same entry, whichever node holds them and however it came by them."""
 
     def __init__(self) -> None:
-        self._states: dict[tuple[int, str], tuple[bytes, str]] = {}
+        self._states: dict[tuple[int, str], tuple[bytes | int, str]] = {}
 
-    def state(self, node: str, index: int, kind: str, digest: bytes) -> None:
+    def state(self, node: str, index: int, kind: str, digest: bytes | int) -> None:
         """A node's digest after the entry at an index; digests of one ``kind`` are compared."""
         known, first = self._states.setdefault((index, kind), (digest, node))
         if known != digest:
             raise Violation("equal states", f"after index {index}, {node} and {first} are in different states ({kind})")
+
+
+_NEVER_SAFE: tuple[tuple[str, ...], float] = ((), 0.0)
 
 
 class StaleLeader:
@@ -130,24 +134,35 @@ class StaleLeader:
         self._limit_s = limit_s
         self._heard: dict[str, dict[str, float]] = {}
         self._since: dict[str, float] = {}
+        # By node: until when it may lead these members whatever else it hears, as messages only add to that.
+        self._safe: dict[str, tuple[tuple[str, ...], float]] = {}
 
     def heard(self, node: str, peer: str, now: float) -> None:
         """A message of a peer reached a node."""
-        self._heard.setdefault(node, {})[peer] = now
+        heard = self._heard.get(node)
+        if heard is None:
+            heard = self._heard[node] = {}
+        heard[peer] = now
 
     def leads(self, node: str, members: Iterable[str], now: float) -> None:
         """A node takes itself for a leader of these members."""
-        since = self._since.setdefault(node, now)
-        heard = self._heard.get(node, {})
-        members = list(members)
-        fresh = 1 + sum(
-            1 for peer in members if peer != node and now - max(heard.get(peer, 0.0), since) < self._limit_s
-        )
-        if fresh * 2 <= len(members):
+        members = tuple(members)
+        known, until = self._safe.get(node, _NEVER_SAFE)
+        if now < until and known == members:
+            return
+        self._safe[node] = members, self._safe_until(node, members, self._since.setdefault(node, now))
+        if now >= self._safe[node][1]:
             raise Violation(
                 "no stale leader", f"{node} still leads {self._limit_s} s after it last heard from a majority"
             )
 
+    def _safe_until(self, node: str, members: tuple[str, ...], since: float) -> float:
+        others_needed = len(members) // 2
+        heard = self._heard.get(node, {})
+        last = sorted((max(heard.get(peer, 0.0), since) for peer in members if peer != node), reverse=True)
+        return last[others_needed - 1] + self._limit_s if others_needed else float("inf")
+
     def follows(self, node: str) -> None:
         """It does not lead, or does not run."""
-        self._since.pop(node, None)
+        if self._since.pop(node, None) is not None:
+            del self._safe[node]

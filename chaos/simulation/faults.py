@@ -44,6 +44,7 @@ class Faults:
             (profile.wall_jump_every_s, self._wall_jump),
             (profile.flip_every_s, self._flip),
             (profile.lose_every_s, self._lose),
+            (profile.full_every_s, self._fill),
             (profile.transfer_every_s, self._transfer),
             (profile.change_every_s if self._spares else 0.0, self._change),
         ):
@@ -56,6 +57,7 @@ class Faults:
         self._network.heal()
         for node in self._nodes:
             node.disk.faults.stall_rate = 0.0
+            node.disk.faults.full = False
             node.start()
         if self._world.rng.random() < self._profile.stuck_rate:
             self._stick_a_disk()
@@ -234,6 +236,18 @@ class Faults:
         self._count["disk lost"] += 1
         self._world.tell("faults", f"the disk of {node.name} is lost")
         self._world.after(self._world.rng.uniform(0.01, 1.0), node.start)
+
+    def _fill(self) -> None:
+        """A disk has no space for a while; one of a leader more often, and now and then a majority."""
+        node = self._pick()
+        until = self._world.now + self._world.rng.uniform(0.1, self._profile.full_max_s)
+        node.disk.faults.full = True
+        self._count["disk full"] += 1
+        self._world.tell("faults", f"the disk of {node.name} is full until {until:.2f}")
+        self._world.at(until, self._free, node)
+
+    def _free(self, node: Node) -> None:
+        node.disk.faults.full = False
 
     def _transfer(self) -> None:
         leader = self._leader()

@@ -1,6 +1,6 @@
 """The checkers of a run, and what they are told of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from chaos.checkers import (
     Acknowledged,
@@ -18,14 +18,16 @@ from chaos.checkers import (
 from chaos.simulation.machines import CLUSTER_ID, Watched
 from chaos.simulation.node import Node
 from resourcelease.consensus.effects import Effects
+from resourcelease.consensus.host import Host
 from resourcelease.machine.machine import Machine
 
 __all__ = ["Histories", "Jury"]
 
 # Above the fallback of 2 s on a slow clock, and the next heartbeat after it.
 _STALE_LEADER_S = 4.0
-# A state is digested whole after every so many entries, beside those that are stored and loaded.
-_DIGEST_EVERY = 32
+# All rows of a state are looked at after every so many entries, beside those of states that are loaded.
+_ALL_ROWS_EVERY = 64
+_NOTHING_SEEN = (0, 0)
 
 
 class Histories:
@@ -49,8 +51,8 @@ class Histories:
         for record in self.history.applied(node, before, after, written):
             self.items.event(record)
             self.acknowledged.event(record)
-        for index, digest in machine.notes:
-            self.states.state(node, index, "state", digest)
+        for index, total in machine.notes:
+            self.states.state(node, index, "rows", total)
         machine.notes.clear()
         self.states.state(node, machine.applied_index, "chain", machine.chain())
 
@@ -90,8 +92,8 @@ class Jury:
         self._stale = StaleLeader(_STALE_LEADER_S)
         self._time = LeaseTime(rate_max)
         self._seen_commit: dict[str, tuple[int, int]] = {}
-        # By node: the configuration after its last turn.
-        self._members: dict[str, tuple[str, ...]] = {}
+        # By node: the configuration after its last turn. A configuration is never changed, but replaced.
+        self._members: dict[str, Mapping[str, str]] = {}
 
     def heard(self, node: str, peer: str) -> None:
         """A message of a peer reached a node."""
@@ -118,27 +120,28 @@ class Jury:
             if batch.appends:
                 self._logs.appended(process, batch.appends)
                 self._time.made([(entry.index, entry.term) for entry in batch.appends], self._now())
+        members = host.members
         if host.is_leader:
-            self.term_max = max(self.term_max, host.term)
-            self._leaders.leads(node.name, host.term)
-            self._stale.leads(node.name, host.members, self._now())
+            term = host.term
+            self.term_max = max(self.term_max, term)
+            self._leaders.leads(node.name, term)
+            self._stale.leads(node.name, members, self._now())
         else:
             self._stale.follows(node.name)
-        self._check_commits(node)
-        self._members[node.name] = tuple(host.members)
+        self._check_commits(node, host)
+        self._members[node.name] = members
+        machine = node.machine
         if effects.applied:
             last = effects.applied[-1]
-            self._time.applied(last.index, last.term, node.machine.clock_ms)
-            if last.index % _DIGEST_EVERY == 0:
-                node.machine.note()
-        if effects.applied or node.machine.notes:
+            self._time.applied(last.index, last.term, machine.clock_ms)
+            if last.index % _ALL_ROWS_EVERY == 0:
+                machine.note()
+        if effects.applied or machine.notes:
             written = [(record.sequence, record.encoded) for a in effects.applied for record in a.outcome.records]
-            self.histories.turned(node.name, node.machine, written)
+            self.histories.turned(node.name, machine, written)
 
-    def _check_commits(self, node: Node) -> None:
-        host = node.host
-        assert host is not None
-        life, seen = self._seen_commit.get(node.name, (0, 0))
+    def _check_commits(self, node: Node, host: Host) -> None:
+        life, seen = self._seen_commit.get(node.name, _NOTHING_SEEN)
         commit = host.commit_index
         if life == node.life and seen == commit:
             return

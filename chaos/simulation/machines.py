@@ -12,8 +12,15 @@ __all__ = ["CLUSTER_ID", "Watched", "machines_of"]
 CLUSTER_ID = "simulated"
 
 
+# Of so many times that changed rows are taken, once all rows are looked at.
+_ALL_ROWS_EVERY = 4
+
+
 class Watched(Machine):
-    """``Machine``, with notes for the checkers. What is planted in it is planted in subclasses of this one."""
+    """``Machine``, with notes for the checkers. What is planted in it is planted in subclasses of this one.
+
+    It keeps the rows that are stored for it. As only changes are stored, a sum over all rows costs no more than those.
+    """
 
     # The node that it runs on.
     node = ""
@@ -22,17 +29,43 @@ class Watched(Machine):
         super().__init__(cluster_id)
         # Where its history began for this process.
         self.began_at = 0
-        # (position, digest) of each state that was handed to the disk, or came from rows.
-        self.notes: list[tuple[int, bytes]] = []
+        # (position, sum over its rows) of each state that was handed to the disk, came from rows, or was looked at.
+        self.notes: list[tuple[int, int]] = []
+        self._stored: dict[bytes, bytes] = {}
+        self._sum = 0
+        self._taken = 0
 
     def take_changes(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         """The rows that changed; the stored rows stand for the present state from then on."""
-        self.note()
-        return super().take_changes()
+        puts, deletes = super().take_changes()
+        self._store(puts, deletes)
+        self.notes.append((self.applied_index, self._sum))
+        self._taken += 1
+        if self._taken % _ALL_ROWS_EVERY == 0:
+            self.note()
+        return puts, deletes
+
+    def _store(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes]) -> None:
+        stored, total = self._stored, self._sum
+        for row in puts:
+            key, value = row
+            before = stored.get(key)
+            if before is not None:
+                total ^= hash((key, before))
+            total ^= hash(row)
+            stored[key] = value
+        for key in deletes:
+            before = stored.pop(key, None)
+            if before is not None:
+                total ^= hash((key, before))
+        self._sum = total
 
     def note(self) -> None:
-        """Notes the present state."""
-        self.notes.append((self.applied_index, self.digest()))
+        """Notes the present state, whole."""
+        total = 0
+        for row in self.dump_rows():
+            total ^= hash(row)
+        self.notes.append((self.applied_index, total))
 
     @classmethod
     def on(cls, node: str) -> Self:
@@ -44,10 +77,13 @@ class Watched(Machine):
     @classmethod
     def loaded_on(cls, node: str, rows: Iterable[tuple[bytes, bytes]]) -> Self:
         """One from rows."""
-        machine = cls.load_rows(rows)
+        stored = list(rows)
+        machine = cls.load_rows(stored)
         assert isinstance(machine, cls)
         machine.node = node
         machine.began_at = machine.sequence_number
+        machine._store(stored, ())
+        machine.notes.append((machine.applied_index, machine._sum))
         machine.note()
         return machine
 

@@ -7,6 +7,7 @@ A reset breaks it at both ends, not at the same moment; what is on its way is lo
 arrives late on the old connection, when the next one may be up already. Some messages arrive twice, which TCP would
 not do and the guards must stand all the same. A cut stops one direction: what is sent waits, as TCP sends it again,
 and arrives when the cut ends, unless the connection is reset before. No connection is made while a direction is cut.
+Where buffers are bounded, a sender is told that there is no room for a peer that does not keep up.
 Frames are encoded and decoded on the way, as on a real wire.
 """
 
@@ -53,6 +54,8 @@ class NetworkFaults:
     # How often a message arrives a second time, and how much later at most.
     twice_rate: float = 0.0
     twice_max_s: float = 0.5
+    # What a sender holds for one peer before it has no room for more; 0 for no bound.
+    buffer_bytes: int = 0
     reconnect_min_s: float = 0.01
     reconnect_max_s: float = 0.3
 
@@ -62,6 +65,8 @@ class _Connection:
     epoch: int
     # When the last message of each direction arrives, by sender.
     last_arrival: dict[str, float]
+    # Bytes of each direction that have not arrived, by sender; counted where there is a bound.
+    under_way: dict[str, int]
     open: bool = True
 
 
@@ -93,27 +98,49 @@ class Network:
 
     def send(self, sender: str, receiver: str, epoch: int, frame: Any) -> None:
         """Takes a frame; it is lost if the connection is not the one in use."""
-        connection = self._connections.get(_pair(sender, receiver))
+        connection = self._connections.get((sender, receiver) if sender < receiver else (receiver, sender))
         if connection is None or connection.epoch != epoch or not connection.open:
             return
-        faults, rng = self.faults, self._world.rng
-        delay = rng.uniform(faults.delay_min_s, faults.delay_max_s)
-        if faults.slow_rate and rng.random() < faults.slow_rate:
-            delay += rng.uniform(0.0, faults.slow_max_s)
-            self._world.faults["message slow"] += 1
-        starts = max(self._world.now, self._cut_until.get((sender, receiver), 0.0))
+        faults, world = self.faults, self._world
+        draw = world.rng.random
+        # As ``uniform`` draws it, of which there is one a message.
+        delay = faults.delay_min_s + (faults.delay_max_s - faults.delay_min_s) * draw()
+        if faults.slow_rate and draw() < faults.slow_rate:
+            delay += faults.slow_max_s * draw()
+            world.faults["message slow"] += 1
+        starts = world.now
+        if self._cut_until:
+            starts = max(starts, self._cut_until.get((sender, receiver), 0.0))
         arrives = max(starts + delay, connection.last_arrival.get(sender, 0.0))
         connection.last_arrival[sender] = arrives
-        self._world.at(arrives, self._arrive, connection, sender, receiver, frame)
-        if faults.twice_rate and rng.random() < faults.twice_rate:
-            again = arrives + rng.uniform(0.0, faults.twice_max_s)
-            self._world.faults["message twice"] += 1
-            self._world.at(again, self._arrive, connection, sender, receiver, frame)
+        size = 0
+        if faults.buffer_bytes:
+            size = len(frame)
+            connection.under_way[sender] = connection.under_way.get(sender, 0) + size
+        world.at(arrives, self._arrive, connection, sender, receiver, frame, size)
+        if faults.twice_rate and draw() < faults.twice_rate:
+            again = arrives + faults.twice_max_s * draw()
+            world.faults["message twice"] += 1
+            world.at(again, self._arrive, connection, sender, receiver, frame, 0)
 
-    def _arrive(self, connection: _Connection, sender: str, receiver: str, frame: Any) -> None:
-        if self._cut_until.get((sender, receiver), 0.0) > self._world.now:
-            self._world.at(self._cut_until[sender, receiver], self._arrive, connection, sender, receiver, frame)
-            return
+    def has_room(self, sender: str, receiver: str) -> bool:
+        """Whether a peer keeps up with what it is sent."""
+        connection = self._connections.get(_pair(sender, receiver))
+        if connection is None or not self.faults.buffer_bytes:
+            return True
+        room = connection.under_way.get(sender, 0) < self.faults.buffer_bytes
+        if not room:
+            self._world.faults["no room"] += 1
+        return room
+
+    def _arrive(self, connection: _Connection, sender: str, receiver: str, frame: Any, size: int) -> None:
+        if self._cut_until:
+            until = self._cut_until.get((sender, receiver), 0.0)
+            if until > self._world.now:
+                self._world.at(until, self._arrive, connection, sender, receiver, frame, size)
+                return
+        if size:
+            connection.under_way[sender] -= size
         node = self._nodes[receiver]
         if not node.running:
             return
@@ -174,7 +201,7 @@ class Network:
         if not self._wanted(a, b):
             return
         self._epochs += 1
-        connection = self._connections[pair] = _Connection(self._epochs, {})
+        connection = self._connections[pair] = _Connection(self._epochs, {}, {})
         for name, other in (pair, pair[::-1]):
             self._nodes[name].opened(other, connection.epoch)
 

@@ -4,8 +4,10 @@ import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from chaos.checkers import Violation
 from chaos.simulation.disk import Damaged, Disk
 from chaos.simulation.machines import Watched, machines_of
 from chaos.simulation.network import Network
@@ -21,6 +23,9 @@ __all__ = ["Node", "Observer"]
 
 # From the arrival of something to the turn that sees it: one pass of an event loop, idle, busy or very busy.
 _LOOPS_S = (0.00005, 0.0005, 0.002)
+_NEVER = float("inf")
+# As many turns as this without time passing, and a node would keep a processor busy with nothing.
+_TURNS_AT_ONCE_MAX = 5000
 
 
 @dataclass(slots=True)
@@ -73,7 +78,12 @@ class Node:
         # Counts the processes that this node has had.
         self.life = 0
         self._paused_until = 0.0
-        self._turn_at = float("inf")
+        # When its next turn is due, and the moments at which the calendar has a look at that, the next one last.
+        self._turn_at = _NEVER
+        self._looks: list[float] = []
+        # Its last turn, and how many it had at that moment.
+        self._turned_at = -1.0
+        self._turns_at_once = 0
         self._role = ""
         self._waiters: dict[int, Callable[[Any], None]] = {}
         self._tickets: dict[int, Callable[[str], None]] = {}
@@ -125,6 +135,7 @@ class Node:
                 bootstrap=self._bootstrap,
                 settings=self._settings,
                 guards=self._guards,
+                has_room=partial(self._network.has_room, self.name),
                 founding=self._founding(self.life),
             )
         except (Damaged, ConsensusBroken) as error:
@@ -143,7 +154,8 @@ class Node:
         if not self.running:
             return
         self.host = None
-        self._turn_at = float("inf")
+        self._turn_at = _NEVER
+        self._looks.clear()
         self._paused_until = 0.0
         self._role = ""
         self.disk.crash()
@@ -211,7 +223,7 @@ class Node:
             self.host.receive(peer, epoch, wire.decode(frame))
             self._want_turn(self._world.now + self._loop_s)
 
-    def _synced(self, life: int, batch: int) -> None:
+    def _synced(self, life: int, batch: int, _: "Future[None]") -> None:
         if self.host is not None and life == self.life:
             self.host.durable(batch)
             self._want_turn(self._world.now + self._loop_s)
@@ -219,15 +231,30 @@ class Node:
     # The loop.
 
     def _want_turn(self, when: float) -> None:
-        when = max(when, self._paused_until, self._world.now)
+        """A turn no later than that. Timers are mostly put off before they ring, so each look arms the next."""
+        now = self._world.now
+        if when < now:
+            when = now
+        if when < self._paused_until:
+            when = self._paused_until
         if when < self._turn_at:
             self._turn_at = when
-            self._world.at(when, self._wake, self.life, when)
+            self._look_by(when)
 
-    def _wake(self, life: int, when: float) -> None:
-        if self.host is None or life != self.life or when != self._turn_at:
+    def _look_by(self, when: float) -> None:
+        looks = self._looks
+        if not looks or when < looks[-1]:
+            looks.append(when)
+            self._world.at(when, self._look, self.life)
+
+    def _look(self, life: int) -> None:
+        if life != self.life or self.host is None:
             return
-        self._turn_at = float("inf")
+        self._looks.pop()
+        if self._world.now < self._turn_at:
+            self._look_by(self._turn_at)
+            return
+        self._turn_at = _NEVER
         if self._paused_until > self._world.now:
             self._want_turn(self._paused_until)
             return
@@ -236,9 +263,15 @@ class Node:
     def _turn(self, host: Host) -> None:
         world = self._world
         now = world.now
+        if now > self._turned_at:
+            self._turned_at, self._turns_at_once = now, 0
+        self._turns_at_once += 1
+        if self._turns_at_once > _TURNS_AT_ONCE_MAX:
+            raise Violation("a node rests", f"{self.name} has had {_TURNS_AT_ONCE_MAX} turns at one moment")
+        local = self._offset_s + now * self._rate
         wall_ms = int(now * 1000) + self._wall_offset_ms + 1_700_000_000_000
         try:
-            effects = host.turn(self.local(now), wall_ms)
+            effects = host.turn(local, wall_ms)
         except ConsensusBroken as error:
             self.broken = str(error)
             world.tell(self.name, f"stops: {error}")
@@ -248,12 +281,7 @@ class Node:
         self._observer.turned(self, effects)
         if effects.write is not None:
             number, batch = effects.write
-            life = self.life
-
-            def synced(_: "Future[None]") -> None:
-                self._synced(life, number)
-
-            self.disk.write(batch).add_done_callback(synced)
+            self.disk.write(batch).add_done_callback(partial(self._synced, self.life, number))
         for peer, message in effects.sends:
             self._network.send(self.name, peer, host.epoch_of(peer), wire.encode(message))
         for proposal, answer in effects.answers:
@@ -262,7 +290,7 @@ class Node:
             self._tickets.pop(ticket)(refusal)
         if world.telling:
             self._tell_role(host)
-        self._want_turn(now + (host.next_turn_at() - self.local(now)) / self._rate)
+        self._want_turn(now + (host.next_turn_at() - local) / self._rate)
 
     def _tell_role(self, host: Host) -> None:
         role = f"leads term {host.term}" if host.is_leader else f"follows {host.leader or 'nobody'} in term {host.term}"

@@ -72,6 +72,7 @@ _GUARDS = (
 
 _DISKS = (
     _disk("no-fsync", "the disk says that it has synced, and has not", ("power",)),
+    _disk("full-yes", "a full disk says that it has written, and has not", ("full",)),
     _disk("torn", "a transaction is not atomic when the power goes", ("writes",)),
     _disk("unchecked", "entries have no checksum", ("disks",)),
     _disk("lost-vote", "the vote is not stored", ("elections",)),

@@ -41,6 +41,9 @@ class Profile:
     flip_every_s: float = 0.0
     # A disk is lost with all that was on it; not the next before the node has caught up.
     lose_every_s: float = 0.0
+    # A disk has no space for so long at most.
+    full_every_s: float = 0.0
+    full_max_s: float = 3.0
     transfer_every_s: float = 0.0
     # Nodes beyond the first ones, that are added and removed.
     spare_nodes: int = 0
@@ -54,6 +57,8 @@ class Profile:
     twice_rate: float = 0.0
     twice_max_s: float = 0.5
     late_rate: float = 0.3
+    # What a sender holds for a peer before it has no room for more; 0 for no bound.
+    buffer_bytes: int = 0
     stall_rate: float = 0.0
     stall_max_s: float = 0.0
     sync_max_s: float = 0.002
@@ -122,7 +127,7 @@ PROFILES: tuple[Profile, ...] = (
         twice_rate=0.5,
         twice_max_s=6.0,
         append_bytes=2048,
-        clients=6,
+        clients=4,
         safety_s=18.0,
     ),
     Profile(
@@ -225,5 +230,19 @@ PROFILES: tuple[Profile, ...] = (
         stall_rate=0.003,
         stall_max_s=2.0,
         cut_every_s=3.0,
+    ),
+    # Disks that have no space, and connections that have no room. The last one, as seeds draw profiles by their place.
+    Profile(
+        "full",
+        full_every_s=1.2,
+        kill_every_s=3.0,
+        cut_every_s=1.5,
+        cut_max_s=2.0,
+        cut_reset_rate=0.1,
+        sync_max_s=0.01,
+        buffer_bytes=1024,
+        append_bytes=2048,
+        think_s=0.1,
+        keep_entries=200,
     ),
 )

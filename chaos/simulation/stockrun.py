@@ -37,6 +37,7 @@ def run_stock_seed(
         change_every_s=0.0,
         flip_every_s=0.0,
         lose_every_s=0.0,
+        full_every_s=0.0,
         stuck_rate=0.0,
     )
     parent = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -54,7 +55,7 @@ def run_stock_seed(
 def _run(world: World, seed: int, count: int, profile: Profile, home: Path) -> Result:
     count = count or world.rng.choice(profile.nodes)
     # What TCP would not do to it is not done: nothing arrives twice, or by a connection that was replaced.
-    network = Network(world, replace(network_faults(profile), twice_rate=0.0, late_rate=0.0))
+    network = Network(world, replace(network_faults(profile), twice_rate=0.0, late_rate=0.0, buffer_bytes=0))
     seams.patch_library()
     histories = Histories()
     names = [f"n{number}" for number in range(1, count + 1)]

@@ -1,9 +1,9 @@
 """Virtual time: what happens, happens because it is on this calendar."""
 
-import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 __all__ = ["World"]
@@ -28,23 +28,26 @@ class World:
     def at(self, when: float, what: Callable[..., None], *args: Any) -> None:
         """Calls ``what(*args)`` at a time; in the order of the calls where times are equal."""
         self._count += 1
-        heapq.heappush(self._calendar, (max(when, self.now), self._count, what, args))
+        heappush(self._calendar, (when if when > self.now else self.now, self._count, what, args))
 
     def after(self, delay_s: float, what: Callable[..., None], *args: Any) -> None:
         """The same, from now."""
-        self.at(self.now + delay_s, what, *args)
+        now = self.now
+        self._count += 1
+        heappush(self._calendar, (now + delay_s if delay_s > 0.0 else now, self._count, what, args))
 
     def run_until(self, when: float, done: Callable[[], bool] | None = None) -> bool:
         """Lives until a time, or until ``done()``, which is asked every now and then; True if it was done."""
         calendar = self._calendar
-        ask_at = self.now
+        ask_at = self.now if done is not None else float("inf")
         while calendar and calendar[0][0] <= when:
-            self.now, _, what, args = heapq.heappop(calendar)
+            now, _, what, args = heappop(calendar)
+            self.now = now
             what(*args)
-            if done is not None and self.now >= ask_at:
+            if now >= ask_at and done is not None:
                 if done():
                     return True
-                ask_at = self.now + _ASK_S
+                ask_at = now + _ASK_S
         self.now = when
         return False
 

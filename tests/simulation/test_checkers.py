@@ -1,11 +1,21 @@
 """The judges, on histories made by the real machine and then falsified."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from chaos.checkers import Acknowledged, HeldByMajority, Items, LeaseTime, OneHistory, SameStates, Violation
+from chaos.checkers import (
+    Acknowledged,
+    HeldByMajority,
+    Items,
+    LeaseTime,
+    OneHistory,
+    SameStates,
+    StaleLeader,
+    Violation,
+)
 from resourcelease.machine import Machine
 from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.eventdata import EventType
@@ -224,3 +234,39 @@ def test_a_majority_is_one_of_the_configuration_that_committed() -> None:
         held.check(lambda index, term: ["n1"])
     with pytest.raises(Violation, match="nobody"):
         held.recheck(lambda index, term: ["n3"])
+
+
+def plainly_stale(members: list[str], heard: dict[str, float], since: float, now: float) -> bool:
+    fresh = 1 + sum(now - max(heard.get(peer, 0.0), since) < 4.0 for peer in members if peer != "n1")
+    return fresh * 2 <= len(members)
+
+
+def test_a_leader_is_stale_when_it_has_not_heard_a_majority_for_so_long() -> None:
+    """The checker remembers until when a leader is safe; here is what it should find, looked at anew each time."""
+    ends = set()
+    for seed in range(200):
+        rng = random.Random(seed)
+        judge, now, since = StaleLeader(4.0), 0.0, -1.0
+        members, heard = [f"n{number}" for number in range(1, rng.choice((1, 2, 3, 4, 5)) + 1)], dict[str, float]()
+        for _ in range(200):
+            now += rng.expovariate(2.0)
+            act = rng.random()
+            if act < 0.3:
+                peer = rng.choice(["n2", "n3", "n4", "n5"])
+                heard[peer] = now
+                judge.heard("n1", peer, now)
+            elif act < 0.35:
+                members = [f"n{number}" for number in range(rng.choice((1, 1, 2)), rng.randint(2, 6))]
+            elif act < 0.4:
+                judge.follows("n1")
+                since = -1.0
+            else:
+                since = now if since < 0.0 else since
+                stale = plainly_stale(members, heard, since, now)
+                if stale:
+                    with pytest.raises(Violation, match="no stale leader"):
+                        judge.leads("n1", members, now)
+                    break
+                judge.leads("n1", members, now)
+        ends.add(stale)
+    assert ends == {True, False}

@@ -136,3 +136,37 @@ def test_a_disk_that_lies_answers_before_anything_is_stored() -> None:
     store.faults.no_fsync = True
     assert store.write(WriteBatch(appends=entries(1, 1))).done()
     assert store.load().last_index == 0
+
+
+def test_a_full_disk_holds_what_comes_and_writes_it_in_order_when_there_is_space_again() -> None:
+    world, store = disk()
+    store.write(WriteBatch(appends=entries(1, 1)))
+    world.run_until(1.0)
+    store.faults.full = True
+    promises = [store.write(WriteBatch(appends=entries(index, index))) for index in range(2, 9)]
+    world.run_until(3.0)
+    assert not any(promise.done() for promise in promises)
+    assert store.load().last_index == 1
+    assert [entry.index for entry in store.entries(1, 1)] == [1]
+    store.faults.full = False
+    ends: list[int] = []
+    for promise in promises:
+        promise.add_done_callback(lambda _: ends.append(store.load().last_index))
+    world.run_until(4.0)
+    assert all(promise.done() for promise in promises)
+    # One batch goes first, then two, then what is left of them.
+    assert ends == [2, 4, 4, 8, 8, 8, 8]
+
+
+def test_what_a_full_disk_held_is_lost_with_the_process() -> None:
+    world, store = disk()
+    store.faults.full = True
+    promise = store.write(WriteBatch(appends=entries(1, 1)))
+    store.crash()
+    store.faults.full = False
+    world.run_until(2.0)
+    assert not promise.done()
+    assert store.load().last_index == 0
+    store.write(WriteBatch(appends=entries(1, 1)))
+    world.run_until(3.0)
+    assert store.load().last_index == 1

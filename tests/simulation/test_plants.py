@@ -34,6 +34,7 @@ PROMISES = {
     "no-term": "a majority holds what is committed",
     "no-sync": "a majority holds what is committed",
     "no-fsync": "a majority holds what is committed",
+    "full-yes": "a majority holds what is committed",
     "no-vote": "one leader a term",
     "lost-vote": "one leader a term",
     "no-fallback": "no stale leader",

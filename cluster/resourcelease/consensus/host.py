@@ -271,16 +271,16 @@ class Host:
                 times.append(self._now + (due_ms - self._clock.reading_ms(self._now)) / 1000.0 + _JUST_AFTER_S)
         elif self.node_id in self.members:
             times.append(self._raft.election_at + _JUST_AFTER_S)
-        pending_at = self._proposals.next_deadline(self._now)
-        if pending_at is not None:
+        if (pending_at := self._proposals.next_deadline(self._now)) is not None:
             times.append(pending_at)
-        rows_at = self._behind.next_at(self.applied_index)
-        if rows_at is not None:
+        if (rows_at := self._behind.next_at(self.applied_index)) is not None:
             times.append(rows_at)
         if self._arrived is not None:
             times.append(self._now + _AGAIN_S)
-        soon = self._outgoing.sending or self._news.due_at <= self._now + _AGAIN_S
-        return max(min(times), self._now + (0.0 if soon else _AGAIN_S))
+        floor = self._now if self._outgoing.sending else self._now + _AGAIN_S
+        if self._raft.state == LEADER:
+            floor = min(floor, max(self._news.due_at, self._now))
+        return max(min(times), floor)
 
     def _may_tick(self) -> bool:
         # Alone, the library would commit what it has just appended; so it waits for the disk (guard **sync**).
