@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from fake_conversation import FakeConversation
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
@@ -190,6 +191,12 @@ class FakeNode(LeaseServiceServicer, AdminServiceServicer, EventServiceServicer)
         self.frozen = False
         self.largest = 16 * 1024 * 1024
         self.streams = 0
+        # The status with which it declines conversations, as a node of an earlier release does; how often it did.
+        self.declines: grpc.StatusCode | None = None
+        self.declined = 0
+        # Awaited as a conversation begins.
+        self.meets: Callable[[Any], Any] | None = None
+        self.conversations: list[FakeConversation] = []
         self.work_calls: list[Any] = []
         self._server: aio.Server | None = None
 
@@ -285,6 +292,22 @@ class FakeNode(LeaseServiceServicer, AdminServiceServicer, EventServiceServicer)
             else:
                 async with self.cluster.changed:
                     await self.cluster.changed.wait()
+
+    async def Converse(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+        if self.declines is not None:
+            self.declined += 1
+            await context.abort(self.declines, "no conversations here")
+        if self.meets is not None:
+            await self.meets(context)
+        conversation = FakeConversation(self, context)
+        self.conversations.append(conversation)
+        reading = asyncio.create_task(conversation.read(requests))
+        try:
+            while (message := await conversation.out.get()) is not None:
+                yield message
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, conversation.end(), return_exceptions=True)
 
     async def Work(self, requests: Any, context: Any) -> AsyncIterator[Any]:
         cluster = self.cluster

@@ -90,8 +90,8 @@ def test_a_node_that_is_gone_is_left_for_another_that_was_found() -> None:
 
 
 def test_a_frozen_node_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourcelease.client.caller.PROBE_AFTER", 0.05)
-    monkeypatch.setattr("resourcelease.client.caller.PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("resourcelease.client.watch.PROBE_AFTER", 0.05)
+    monkeypatch.setattr("resourcelease.client.watch.PROBE_SECONDS", 0.1)
 
     async def story(cluster: Cluster, addresses: list[str]) -> None:
         async with quick(addresses) as client:
@@ -107,7 +107,7 @@ def test_a_frozen_node_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_slow_node_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourcelease.client.caller.PROBE_AFTER", 0.02)
+    monkeypatch.setattr("resourcelease.client.watch.PROBE_AFTER", 0.02)
 
     async def story(cluster: Cluster, addresses: list[str]) -> None:
         for node in cluster.nodes:

@@ -2,7 +2,7 @@
 
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, MethodDescriptorProto, MethodOptions
-from wire_files import ROOT, fields, local, messages, methods
+from wire_files import ROOT, enums, fields, local, messages, methods
 
 UNARY, SERVER_STREAM, BIDIRECTIONAL = (False, False), (False, True), (True, True)
 
@@ -16,6 +16,8 @@ METHODS = {
     "LeaseService.Drain": (UNARY, True),
     "LeaseService.Restore": (UNARY, True),
     "LeaseService.Work": (BIDIRECTIONAL, True),
+    # Its calls change things, and carry what is asked of them in their own requests.
+    "LeaseService.Converse": (BIDIRECTIONAL, False),
     "LeaseService.RequireVersion": (UNARY, True),
     "LeaseService.BeginEffect": (UNARY, True),
     "LeaseService.FinishEffect": (UNARY, True),
@@ -115,6 +117,13 @@ def test_a_list_is_answered_item_by_item(name: str) -> None:
     assert [oneof.name for oneof in messages()[result].oneof_decl] == ["result"]
     assert all(field.HasField("oneof_index") for field in fields(result).values())
     assert local(fields(result)["error"].type_name) == "ItemError"
+
+
+def test_every_unary_call_about_leases_can_be_made_in_a_conversation() -> None:
+    prefix = "CONVERSE_METHOD_"
+    spoken = {value.name.removeprefix(prefix).replace("_", "").lower() for value in enums()["ConverseMethod"].value[1:]}
+    unary = {name for name, (kind, _) in METHODS.items() if name.startswith("LeaseService.") and kind == UNARY}
+    assert spoken == {name.partition(".")[2].lower() for name in unary}
 
 
 def test_the_page_about_the_wire_names_every_method() -> None:

@@ -8,16 +8,14 @@ from typing import Any
 
 from grpc import aio
 
+from resourcelease.client.conversation import METHODS, Conversations, NotSpoken
 from resourcelease.client.errors import NoLeader, OutcomeUnknown, ResourceLeaseError, Unreachable, error_of_status
 from resourcelease.client.nodes import Node, Nodes
 from resourcelease.client.options import Backoff
+from resourcelease.client.watch import Watch
 
 __all__ = ["Caller"]
 
-# A call that has not been answered for so many seconds has its node asked whether it lives; so long may that take.
-PROBE_AFTER = 1.0
-PROBE_SECONDS = 1.0
-MOST_PAUSE = 8.0
 # With less time than this left no further try is begun: it would only bring its outcome in doubt.
 LEAST_ATTEMPT = 0.1
 
@@ -27,6 +25,7 @@ class Caller:
 
     def __init__(self, nodes: Nodes, timeout: float, backoff: Backoff) -> None:
         self.nodes = nodes
+        self._conversations = Conversations(nodes)
         self.timeout = timeout
         self.backoff = backoff
         self.chance = random.Random()  # noqa: S311
@@ -101,16 +100,35 @@ class Caller:
         if now + pause + LEAST_ATTEMPT < deadline:
             await asyncio.sleep(pause)
             return
-        if doubt and not isinstance(error, OutcomeUnknown):
+        if doubt and isinstance(error, NoLeader | Unreachable):
             raise OutcomeUnknown(f"an earlier try was not answered, and now: {error}") from error
         others = [address for address in self.nodes.addresses if address != node.address]
         known = f" (other nodes known: {', '.join(others)})" if others else ""
         tries = "one try" if attempt == 0 else f"{attempt + 1} tries"
         raise type(error)(f"{error}, after {tries}{known}")
 
+    async def close(self) -> None:
+        """Gives up what is under way in conversations."""
+        await self._conversations.close()
+
     async def _attempt(self, node: Node, method: str, request: Any, timeout: float) -> Any:
-        call = node.method(method)(request, timeout=timeout, metadata=self.nodes.metadata or None)
-        watch = _Watch(self.nodes, node, call)
+        """One try on one node: in the conversation with it, where there is one."""
+        spoken = METHODS.get(method)
+        if spoken is not None:
+            until = asyncio.get_running_loop().time() + timeout
+            try:
+                return await self._conversations.ask(node, spoken, request, timeout)
+            except NotSpoken:
+                timeout = max(until - asyncio.get_running_loop().time(), 0.001)
+        return await self._alone(node, method, request, timeout)
+
+    async def _alone(self, node: Node, method: str, request: Any, timeout: float) -> Any:
+        """One try by a call of its own."""
+        try:
+            call = node.method(method)(request, timeout=timeout, metadata=self.nodes.metadata or None)
+        except aio.UsageError as error:
+            raise RuntimeError("the client is closed") from error
+        watch = Watch(self.nodes, node, call)
         try:
             return await call
         except aio.AioRpcError as error:
@@ -124,35 +142,3 @@ class Caller:
             raise
         finally:
             watch.stop()
-
-
-class _Watch:
-    """Gives a call up when its node is found dead or frozen, and leaves it be when the node is only slow."""
-
-    __slots__ = ("_call", "_node", "_nodes", "_task", "_timer", "gave_up")
-
-    def __init__(self, nodes: Nodes, node: Node, call: Any) -> None:
-        self._nodes = nodes
-        self._node = node
-        self._call = call
-        self._task: asyncio.Task[None] | None = None
-        self.gave_up = False
-        self._timer = asyncio.get_running_loop().call_later(PROBE_AFTER, self._probe)
-
-    def stop(self) -> None:
-        """The call is over."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _probe(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._ask())
-
-    async def _ask(self) -> None:
-        pause = PROBE_AFTER
-        while await self._nodes.is_alive(self._node, PROBE_SECONDS):
-            await asyncio.sleep(pause)
-            # Many clients may wait long for work; their nodes are not to be kept busy by being asked how they are.
-            pause = min(2 * pause, MOST_PAUSE)
-        self.gave_up = True
-        self._call.cancel()

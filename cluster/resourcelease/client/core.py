@@ -78,6 +78,7 @@ class Core:
             await acks.close()
         for lane in self._enqueueing.values():
             await lane.close()
+        await self._caller.close()
         await self._nodes.close()
 
     def _of(self, namespace: str | None, peer_id: str | None = None) -> dict[str, Any]:

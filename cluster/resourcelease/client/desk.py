@@ -1,4 +1,8 @@
-"""Where callers of ``lease`` queue up: their wishes go out together, and what comes is dealt out in their order."""
+"""Where callers of ``lease`` queue up: their wishes go out together, and what comes is dealt out in their order.
+
+What one turn of the event loop brings leaves in one call. A few calls may be under way at once: one of them may be
+waiting for work at the node, and who comes next has no way of knowing. Only when all are out do wishes gather.
+"""
 
 import asyncio
 import copy
@@ -7,15 +11,12 @@ from collections import deque
 from resourcelease import v1
 from resourcelease.client.acks import CallAcks
 from resourcelease.client.caller import Caller
-from resourcelease.client.errors import ResourceLeaseError
 from resourcelease.client.lease import Lease
 
 __all__ = ["Desk"]
 
 MOST_FLIGHTS = 4
 MOST_ITEMS = 10_000
-# A call that has been under way for so long waits for work; who comes then need not wait for it to land.
-SOON_SECONDS = 0.02
 
 
 class _Wish:
@@ -38,9 +39,8 @@ class Desk:
         self._acks = acks
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Wish] = deque()
-        self._flights: dict[asyncio.Task[None], tuple[float, list[_Wish]]] = {}
+        self._flights: dict[asyncio.Task[None], list[_Wish]] = {}
         self._woken = False
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def idle(self) -> bool:
@@ -62,8 +62,6 @@ class Desk:
 
     async def close(self) -> None:
         """Gives up what is under way."""
-        if self._timer is not None:
-            self._timer.cancel()
         for wish in self._waiting:
             wish.future.cancel()
         self._waiting.clear()
@@ -80,12 +78,6 @@ class Desk:
         self._woken = False
         if not self._waiting or len(self._flights) >= MOST_FLIGHTS:
             return
-        now = self._loop.time()
-        newest = max((since for since, _ in self._flights.values()), default=now - SOON_SECONDS)
-        if now - newest < SOON_SECONDS:
-            if self._timer is None:
-                self._timer = self._loop.call_at(newest + SOON_SECONDS, self._on_time)
-            return
         wishes: list[_Wish] = []
         many = 0
         while self._waiting and (not wishes or many + self._waiting[0].many <= MOST_ITEMS):
@@ -95,12 +87,10 @@ class Desk:
                 many += wish.many
         if wishes:
             flight = self._loop.create_task(self._fly(wishes, many))
-            self._flights[flight] = (now, wishes)
+            self._flights[flight] = wishes
             flight.add_done_callback(self._landed)
-
-    def _on_time(self) -> None:
-        self._timer = None
-        self._depart()
+        if self._waiting:
+            self._wake()
 
     def _landed(self, flight: "asyncio.Task[None]") -> None:
         del self._flights[flight]
@@ -109,7 +99,7 @@ class Desk:
 
     def _ground(self) -> None:
         """Cancels a call that nobody waits for any more; the node then keeps nothing back for it."""
-        for flight, (_, wishes) in self._flights.items():
+        for flight, wishes in self._flights.items():
             if all(wish.future.done() for wish in wishes):
                 flight.cancel()
 
@@ -118,7 +108,7 @@ class Desk:
         request = v1.LeaseRequest(namespace=self._namespace, peer_id=self._peer_id, max_items=many)
         try:
             answer: v1.LeaseResponse = await self._caller.change("Lease", request, wait=wait)
-        except ResourceLeaseError as error:
+        except Exception as error:
             for wish in wishes:
                 if not wish.future.done():
                     wish.future.set_exception(copy.copy(error))

@@ -26,6 +26,7 @@ __all__ = [
     "SomeRefused",
     "Unauthenticated",
     "Unreachable",
+    "error_of_answer",
     "error_of_item",
     "error_of_status",
     "make_error",
@@ -229,6 +230,8 @@ _KINDS: dict[str, type[ResourceLeaseError]] = {
 # What gRPC says where nothing was sent.
 _NOT_CONNECTED = "failed to connect"
 
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
 # What comes without our details and will not change by asking again. All else may be the network's doing.
 _FINAL = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
@@ -265,41 +268,56 @@ def error_of_item(error: ItemError) -> ResourceLeaseError:
 
 def error_of_status(error: grpc.aio.AioRpcError, address: str) -> ResourceLeaseError:
     """The exception for a call that was refused whole, or that was not answered."""
-    info, retry_after = _details(error)
+    return _error_of(error.code(), error.details() or "", _trailer(error), address)
+
+
+def error_of_answer(text: bytes, address: str) -> ResourceLeaseError:
+    """The same for a call in a conversation, from the google.rpc.Status that answered it."""
+    status = _status(text)
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    return _error_of(code, status.message, status, address)
+
+
+def _error_of(code: grpc.StatusCode, message: str, status: status_pb2.Status, address: str) -> ResourceLeaseError:
+    info, retry_after = _details(status)
     if info is not None:
-        return make_error(info.reason, error.details() or "", info.metadata.get("field", ""), retry_after)
-    code = error.code()
-    said = f"{address}: {code.name}: {error.details() or 'no details'}"
+        return make_error(info.reason, message, info.metadata.get("field", ""), retry_after)
+    said = f"{address}: {code.name}: {message or 'no details'}"
     if code in _FINAL:
         kind = _FINAL[code]
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            said = f"{address} speaks gRPC but not this method; is it a node of this release? ({error.details()})"
+            said = f"{address} speaks gRPC but not this method; is it a node of this release? ({message})"
         return kind(said) if kind else Refused(said, reason=code.name)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return OutcomeUnknown(f"{address} did not answer in time")
-    if code is grpc.StatusCode.UNAVAILABLE and _NOT_CONNECTED in (error.details() or ""):
-        return Unreachable(f"{address} cannot be reached ({_short(error.details())})")
+    if code is grpc.StatusCode.UNAVAILABLE and _NOT_CONNECTED in message:
+        return Unreachable(f"{address} cannot be reached ({_short(message)})")
     return OutcomeUnknown(said)
 
 
-def _short(details: str | None) -> str:
+def _short(details: str) -> str:
     """The last cause that gRPC names, which is the one that a person can use."""
-    return (details or "").rsplit("; last error: ", 1)[-1].rsplit(": ", 1)[-1]
+    return details.rsplit("; last error: ", 1)[-1].rsplit(": ", 1)[-1]
 
 
-def _details(error: grpc.aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo | None, float | None]:
-    info, retry_after = None, None
+def _trailer(error: grpc.aio.AioRpcError) -> status_pb2.Status:
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
-            for detail in _status(value).details:
-                if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
-                    found = error_details_pb2.ErrorInfo()
-                    if detail.Unpack(found) and found.domain == DOMAIN:
-                        info = found
-                elif detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
-                    wait = error_details_pb2.RetryInfo()
-                    if detail.Unpack(wait):
-                        retry_after = wait.retry_delay.seconds + wait.retry_delay.nanos / 1e9
+            return _status(value)
+    return status_pb2.Status()
+
+
+def _details(status: status_pb2.Status) -> tuple[error_details_pb2.ErrorInfo | None, float | None]:
+    info, retry_after = None, None
+    for detail in status.details:
+        if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
+            found = error_details_pb2.ErrorInfo()
+            if detail.Unpack(found) and found.domain == DOMAIN:
+                info = found
+        elif detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
+            wait = error_details_pb2.RetryInfo()
+            if detail.Unpack(wait):
+                retry_after = wait.retry_delay.seconds + wait.retry_delay.nanos / 1e9
     return info, retry_after
 
 

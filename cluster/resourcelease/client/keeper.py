@@ -52,11 +52,12 @@ class Keeper:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
 
     def add(self, lease: Lease) -> None:
         """Holds a lease from now on."""
         self.held[lease.handle.lease_id] = lease
-        if self._timer is None or lease.deadline < self._timer.when():
+        if self._timer is None or lease.deadline < self._timer_at:
             self._arm(lease.deadline)
         if self._task is None:
             self._task = self._loop.create_task(self._run())
@@ -111,6 +112,8 @@ class Keeper:
     def _arm(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # Not every loop's handle says when it is due.
+        self._timer_at = when
         self._timer = self._loop.call_at(when, self._expire)
 
     def _expire(self) -> None:

@@ -58,7 +58,11 @@ class Lane(Generic[Entry, Result]):
         self._bytes += size
         if not self._woken:
             self._woken = True
-            self._loop.call_soon(self._depart)
+            if self._flights:
+                self._loop.call_soon(self._depart)
+            else:
+                # It takes off at the end of this turn, with all that the turn brings.
+                self._launch()
         return future
 
     async def close(self) -> None:
@@ -71,16 +75,28 @@ class Lane(Generic[Entry, Result]):
         await asyncio.gather(*self._flights, return_exceptions=True)
 
     def _depart(self) -> None:
+        if self._entries and self._may_depart():
+            self._launch()
+        else:
+            self._woken = False
+
+    def _launch(self) -> None:
+        flight = self._loop.create_task(self._fly())
+        self._flights[flight] = None
+        flight.add_done_callback(self._landed)
+
+    def _board(self) -> tuple[list[Entry], list["asyncio.Future[Result]"]]:
+        """The entries of the flight that takes off now; another one is launched if there is enough left for it."""
         self._woken = False
-        while self._entries and self._may_depart():
-            if len(self._entries) <= MOST_ENTRIES and self._bytes <= MOST_BYTES:
-                entries, futures = self._entries, self._futures
-                self._clear()
-            else:
-                entries, futures = self._first()
-            flight = self._loop.create_task(self._fly(entries, futures, self._oldest))
-            self._flights[flight] = None
-            flight.add_done_callback(self._landed)
+        if len(self._entries) <= MOST_ENTRIES and self._bytes <= MOST_BYTES:
+            entries, futures = self._entries, self._futures
+            self._clear()
+            return entries, futures
+        entries, futures = self._first()
+        if self._may_depart():
+            self._woken = True
+            self._launch()
+        return entries, futures
 
     def _may_depart(self) -> bool:
         flights = len(self._flights)
@@ -110,7 +126,9 @@ class Lane(Generic[Entry, Result]):
             self._woken = True
             self._loop.call_soon(self._depart)
 
-    async def _fly(self, entries: list[Entry], futures: list["asyncio.Future[Result]"], oldest: float) -> None:
+    async def _fly(self) -> None:
+        oldest = self._oldest
+        entries, futures = self._board()
         try:
             results = await self._send(entries, oldest)
         except Exception as error:

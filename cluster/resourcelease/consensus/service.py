@@ -89,19 +89,7 @@ class Consensus:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         incarnation = int.from_bytes(os.urandom(7), "big")
-        self._peers = Peers(
-            cluster_id=identity.cluster_id,
-            node_id=identity.node_id,
-            incarnation=incarnation,
-            frame_bytes_max=self.settings.frame_bytes_max,
-            tls=tls,
-            opened=self._opened,
-            closed=self._closed,
-            received=self._received,
-            settled=self._turn,
-            gone=self._gone,
-            turned_away=self._fail,
-        )
+        self._peers = self._connections(identity.cluster_id, incarnation, tls)
         self._host = Host(
             node_id=identity.node_id,
             store=store,
@@ -122,13 +110,28 @@ class Consensus:
         # The turn that is on its way, if any.
         self._woken: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due_at = 0.0
+        self._due_at = self._timer_at = 0.0
         # Numbers of batches that are on disk, and errors; filled on the store's thread, emptied on the loop.
         self._synced: deque[tuple[int, BaseException | None]] = deque()
         self._sync_told = False
         self._failure: BaseException | None = None
         self._running = False
         self._turning = False
+
+    def _connections(self, cluster_id: str, incarnation: int, tls: TlsContexts | None) -> Peers:
+        return Peers(
+            cluster_id=cluster_id,
+            node_id=self.node_id,
+            incarnation=incarnation,
+            frame_bytes_max=self.settings.frame_bytes_max,
+            tls=tls,
+            opened=self._opened,
+            closed=self._closed,
+            received=self._received,
+            settled=self._turn,
+            gone=self._gone,
+            turned_away=self._fail,
+        )
 
     # Life.
 
@@ -354,7 +357,7 @@ class Consensus:
         finally:
             self._turning = False
         self._due_at = self._host.next_turn_at()
-        if self._timer is None or self._timer.when() > self._due_at:
+        if self._timer is None or self._timer_at > self._due_at:
             self._set_timer()
 
     def _pass(self) -> bool:
@@ -376,6 +379,8 @@ class Consensus:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        # Kept beside it: not every loop's handle says when it is due.
+        self._timer_at = self._due_at
         self._timer = self._loop.call_at(self._due_at, self._on_timer)
 
     def _on_timer(self) -> None:

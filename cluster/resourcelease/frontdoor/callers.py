@@ -1,5 +1,6 @@
 """Who calls: the peer and the principal of a call, from the request, its headers and its connection."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ from resourcelease.model.errors import Reason
 from resourcelease.model.limits import DEFAULT_NAMESPACE, MAX_NAME
 from resourcelease.model.ops import Call
 
-__all__ = ["MAX_OPERATION_ID", "Caller", "Callers"]
+__all__ = ["MAX_OPERATION_ID", "Caller", "Callers", "Speaker"]
 
 MAX_OPERATION_ID = 128
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -32,9 +33,13 @@ class Caller:
         remaining: float | None = self.context.time_remaining()
         return remaining
 
+    def header(self, name: str) -> str:
+        """One header of the call, or ""."""
+        return self._callers.header(self.context, name)
+
     def peer(self, stated: str) -> str:
         """The peer that the call is from, or ""; raises ``Refused`` if the principal may not be that peer."""
-        peer = stated or self._callers.header(self.context, "x-peer-id") or self.principal
+        peer = stated or self.header("x-peer-id") or self.principal
         if self.principal and peer != self.principal and not peer.startswith(self.principal + "/"):
             raise Refused(
                 Reason.FORBIDDEN,
@@ -60,6 +65,30 @@ class Caller:
         if memorable and not operation_id:
             operation_id = self._callers.next_operation_id()
         return Call(request.namespace or DEFAULT_NAMESPACE, peer, self.principal, operation_id)
+
+
+class Speaker(Caller):
+    """One call of a conversation: from whom the stream is, with a deadline and a trace of its own."""
+
+    __slots__ = ("_traceparent", "_until")
+
+    def __init__(self, stream: Caller, until: float | None, traceparent: str) -> None:
+        self._callers = stream._callers
+        self.context = stream.context
+        self.principal = stream.principal
+        # On the loop's clock.
+        self._until = until
+        self._traceparent = traceparent
+
+    def remaining_s(self) -> float | None:
+        """Seconds to the call's deadline, or None if it has none."""
+        return None if self._until is None else max(0.0, self._until - asyncio.get_running_loop().time())
+
+    def header(self, name: str) -> str:
+        """One header of the stream, but for the trace."""
+        if name == "traceparent" and self._traceparent:
+            return self._traceparent
+        return super().header(name)
 
 
 class Callers:

@@ -1,4 +1,4 @@
-"""From a table of methods to gRPC handlers: one path for every call.
+"""From a table of methods to gRPC handlers: one path for every call, made by itself or in a conversation.
 
 A request that is no message, a refusal, and an error nobody foresaw each become a status here and nowhere else.
 """
@@ -13,14 +13,15 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.rpc import status_pb2
 
 from resourcelease.frontdoor.callers import Caller, Callers
 from resourcelease.frontdoor.gate import Gate
-from resourcelease.frontdoor.refusals import Refused, trailers
+from resourcelease.frontdoor.refusals import DETAILS_KEY, Refused, trailers
 from resourcelease.frontdoor.scan import too_many_entries
 from resourcelease.model.errors import Reason
 
-__all__ = ["Dispatch", "Method"]
+__all__ = ["Dispatch", "Method", "NoMessage", "Unary", "plain_status", "reader", "status_text"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ Method = Unary | ServerStream | Duplex
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class _NoMessage(NamedTuple):
+class NoMessage(NamedTuple):
     """What stands for a request that could not be read."""
 
     why: str
@@ -52,7 +53,7 @@ class Dispatch:
         return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
     def _handler(self, method: MethodDescriptor, run: Any) -> Any:
-        read = _reader(method)
+        read = reader(method)
         write = GetMessageClass(method.output_type).SerializeToString
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._duplex(run), read, write)
@@ -66,7 +67,7 @@ class Dispatch:
             try:
                 self._gate.enter(key)
                 try:
-                    if type(request) is _NoMessage:
+                    if type(request) is NoMessage:
                         raise Refused(Reason.INVALID_ARGUMENT, request.why)
                     return await run(Caller(self._callers, context), request)
                 finally:
@@ -82,7 +83,7 @@ class Dispatch:
             try:
                 self._gate.enter_stream(key)
                 try:
-                    if type(request) is _NoMessage:
+                    if type(request) is NoMessage:
                         raise Refused(Reason.INVALID_ARGUMENT, request.why)
                     async with aclosing(run(Caller(self._callers, context), request)) as messages:
                         async for message in messages:
@@ -109,7 +110,7 @@ class Dispatch:
         return handle
 
 
-def _reader(method: MethodDescriptor) -> Callable[[bytes], Any]:
+def reader(method: MethodDescriptor) -> Callable[[bytes], Any]:
     """Reads a request, or says why it is none; a reader that raised would be an error of the server's."""
     kind: type[Message] = GetMessageClass(method.input_type)
     listed = [field.number for field in method.input_type.fields if field.is_repeated]
@@ -117,10 +118,10 @@ def _reader(method: MethodDescriptor) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:
         try:
             if too_many_entries(data, listed):
-                return _NoMessage(f"the {method.input_type.name} lists more entries than any list may have")
+                return NoMessage(f"the {method.input_type.name} lists more entries than any list may have")
             return kind.FromString(data)
         except DecodeError:
-            return _NoMessage(f"{len(data)} bytes that are not a {method.input_type.name}")
+            return NoMessage(f"{len(data)} bytes that are not a {method.input_type.name}")
 
     return read
 
@@ -131,11 +132,31 @@ async def _abort(context: _Context, error: Exception) -> None:
     if context.done() or isinstance(error, grpc.aio.InternalError):
         # The caller has gone, or takes nothing any more: there is nobody to tell.
         raise asyncio.CancelledError from error
+    code, message, metadata = status_of(error)
     try:
-        if isinstance(error, Refused):
-            code, message, metadata = trailers(error)
-            await context.abort(code, message, metadata)
-        logger.error("a call failed for a reason nobody foresaw", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, f"an error of this node: {type(error).__name__}; see its log")
+        await context.abort(code, message, metadata)
     except grpc.aio.InternalError as gone:
         raise asyncio.CancelledError from gone
+
+
+def status_of(error: Exception) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """Code, message and trailing metadata for a call that ended so."""
+    if isinstance(error, Refused):
+        return trailers(error)
+    logger.error("a call failed for a reason nobody foresaw", exc_info=error)
+    return grpc.StatusCode.INTERNAL, f"an error of this node: {type(error).__name__}; see its log", ()
+
+
+def status_text(error: Exception) -> bytes:
+    """The same as a serialized google.rpc.Status, for a call that has no trailers of its own."""
+    code, message, metadata = status_of(error)
+    for key, value in metadata:
+        if key == DETAILS_KEY:
+            return value
+    return plain_status(code, message)
+
+
+def plain_status(code: grpc.StatusCode, message: str) -> bytes:
+    """A serialized google.rpc.Status without details."""
+    text: bytes = status_pb2.Status(code=code.value[0], message=message).SerializeToString()
+    return text

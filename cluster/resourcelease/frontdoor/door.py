@@ -1,8 +1,9 @@
 """The front door of a node: all gRPC services on one port."""
 
+import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,12 +11,14 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
+from resourcelease import v1
 from resourcelease.consensus import Applied
 from resourcelease.events import Archive, Exchange
 from resourcelease.frontdoor.browse import Browse
 from resourcelease.frontdoor.callers import Callers
 from resourcelease.frontdoor.cluster import ClusterAdmin
-from resourcelease.frontdoor.dispatch import Dispatch
+from resourcelease.frontdoor.conversation import Conversations
+from resourcelease.frontdoor.dispatch import Dispatch, Unary
 from resourcelease.frontdoor.event_service import Events
 from resourcelease.frontdoor.gate import Gate
 from resourcelease.frontdoor.granter import Granter
@@ -50,6 +53,9 @@ _SERVICES = tuple(
 # Of the time to stop, what workers have to move their streams to another node.
 _MOVE_SHARE = 0.4
 _OTHER_CALLS = 1_000
+# The longest answer, in requests of the greatest length, and what an answer in a conversation weighs beside itself.
+_ANSWER_SHARE = 2
+_ENVELOPE_BYTES = 1024
 
 
 class FrontDoor:
@@ -80,9 +86,15 @@ class FrontDoor:
             "check": exchange.check,
         }
         self._leases = Leases(replica, self._granter, self._relief)
+        self._conversations = Conversations(
+            lease_service_pb2.DESCRIPTOR.services_by_name["LeaseService"],
+            self._lease_calls(),
+            self._gate,
+            _ANSWER_SHARE * limits.message_bytes - _ENVELOPE_BYTES,
+        )
         self._events = Events(self._tail, archive)
         self._steer = Steer(replica, self._tail)
-        self._cluster = ClusterAdmin(replica, self.neighbours, store, archive)
+        self.cluster = ClusterAdmin(replica, self.neighbours, store, archive)
         self._verifier = Verifier(replica, self.neighbours, exchange)
         self._readiness = Readiness(replica, [service.full_name for service in _SERVICES])
         self._server: grpc.aio.Server | None = None
@@ -97,6 +109,10 @@ class FrontDoor:
     def pushed_back(self) -> int:
         """Callers that wait for backpressure to end."""
         return self._relief.waiting
+
+    def history(self, first: int, *, bodies: bool) -> AsyncGenerator[v1.SubscribeResponse, None]:
+        """The history from an event on, for a part of this node itself."""
+        return self._events.history(first, bodies=bodies)
 
     def applied(self, entries: Sequence[Applied]) -> None:
         """Entries were applied here: whoever waits for what they brought is told."""
@@ -136,8 +152,11 @@ class FrontDoor:
         for part in (self._leases, self._events, self._steer):
             part.stop(refused)
         self._tail.wake()
+        self._conversations.go_away("this node is stopping; make further calls on another one")
         self._streams.go_away("this node is stopping; open a stream on another node and go on with the leases there")
-        await self._streams.emptied(grace_s * _MOVE_SHARE)
+        moving_s = grace_s * _MOVE_SHARE
+        await asyncio.gather(self._streams.emptied(moving_s), self._conversations.emptied(moving_s))
+        self._conversations.end(refused)
         self._streams.end(refused)
         if self._server is not None:
             await self._server.stop(grace_s * (1 - _MOVE_SHARE))
@@ -160,9 +179,24 @@ class FrontDoor:
             raise OSError(f"cannot listen for clients at {settings.listen}: is the port taken?") from error
         return f"{settings.listen.rpartition(':')[0]}:{port}"
 
+    def _lease_calls(self) -> dict[str, Unary]:
+        """The unary calls of LeaseService, made by themselves or in conversations."""
+        leases, shared = self._leases, Shared(self._replica)
+        return {
+            "Enqueue": leases.enqueue,
+            "Lease": leases.lease,
+            "Heartbeat": leases.heartbeat,
+            "Complete": leases.complete,
+            "Fail": leases.fail,
+            "Drain": shared.drain,
+            "Restore": shared.restore,
+            "RequireVersion": shared.require_version,
+            "BeginEffect": shared.begin_effect,
+            "FinishEffect": shared.finish_effect,
+        }
+
     def _methods(self) -> Mapping[str, Mapping[str, Any]]:
-        leases, steer, cluster = self._leases, self._steer, self._cluster
-        shared, browse = Shared(self._replica), Browse(self._replica)
+        steer, cluster, browse = self._steer, self.cluster, Browse(self._replica)
         place = Workplace(
             node_id=self._replica.consensus.node_id,
             replica=self._replica,
@@ -172,17 +206,9 @@ class FrontDoor:
         )
         return {
             "LeaseService": {
-                "Enqueue": leases.enqueue,
-                "Lease": leases.lease,
-                "Heartbeat": leases.heartbeat,
-                "Complete": leases.complete,
-                "Fail": leases.fail,
-                "Drain": shared.drain,
-                "Restore": shared.restore,
+                **self._lease_calls(),
                 "Work": partial(work, place),
-                "RequireVersion": shared.require_version,
-                "BeginEffect": shared.begin_effect,
-                "FinishEffect": shared.finish_effect,
+                "Converse": self._conversations.converse,
             },
             "EventService": {"Subscribe": self._events.subscribe, "Publish": self._events.publish},
             "AdminService": {
@@ -213,7 +239,7 @@ def _reachable(address: str) -> str:
 def _options(message_bytes: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", message_bytes),
-        ("grpc.max_send_message_length", 2 * message_bytes),
+        ("grpc.max_send_message_length", _ANSWER_SHARE * message_bytes),
         ("grpc.max_metadata_size", 16 * 1024),
         # Two nodes on one port would share its callers between them.
         ("grpc.so_reuseport", 0),

@@ -11,10 +11,10 @@ from resourcelease import v1
 from resourcelease.consensus import Busy, NoLeader, NotAllowed, OutcomeUnknown, TooLarge
 from resourcelease.model.errors import Reason, Refusal
 
-__all__ = ["DOMAIN", "STATUS", "Refused", "item_error", "refuse", "refused_by_consensus", "trailers"]
+__all__ = ["DETAILS_KEY", "DOMAIN", "STATUS", "Refused", "item_error", "refuse", "refused_by_consensus", "trailers"]
 
 DOMAIN = "resourcelease"
-_DETAILS_KEY = "grpc-status-details-bin"
+DETAILS_KEY = "grpc-status-details-bin"
 
 STATUS: Mapping[Reason, grpc.StatusCode] = {
     Reason.LEASE_LOST: grpc.StatusCode.FAILED_PRECONDITION,
@@ -99,4 +99,4 @@ def trailers(refused: Refused) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
         packed = any_pb2.Any()
         packed.Pack(detail)
         status.details.append(packed)
-    return code, message, ((_DETAILS_KEY, status.SerializeToString()),)
+    return code, message, ((DETAILS_KEY, status.SerializeToString()),)

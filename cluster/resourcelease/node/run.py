@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 
 from resourcelease.node.collector import spare_the_old
 from resourcelease.node.config import ConfigError, NodeConfig
@@ -10,7 +11,7 @@ from resourcelease.node.logs import set_up
 from resourcelease.node.process import Node
 from resourcelease.storage import StorageError
 
-__all__ = ["run"]
+__all__ = ["loop_factory", "run"]
 
 logger = logging.getLogger(__name__)
 
@@ -21,15 +22,34 @@ def run(config: NodeConfig) -> int:
     """Runs a node; 0 if it was told to stop, 1 if it could not start or could not go on. The log says why."""
     handler = set_up(config.log, config.node.id)
     try:
-        return asyncio.run(_run(config))
+        with asyncio.Runner(loop_factory=loop_factory(config.node.loop)) as runner:
+            return runner.run(_run(config))
+    except ConfigError as error:
+        logger.error("node %s cannot start: %s", config.node.id, error)
+        return 1
     finally:
         logging.getLogger().removeHandler(handler)
 
 
+def loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop that ``node.loop`` asks for; None for that of asyncio itself."""
+    if choice == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError as error:
+        if choice == "uvloop":
+            raise ConfigError('node.loop is "uvloop", which is not installed here') from error
+        return None
+    return uvloop.new_event_loop
+
+
 async def _run(config: NodeConfig) -> int:
-    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    logger.debug("node %s runs on %s", config.node.id, type(loop).__module__.partition(".")[0])
+    told: asyncio.Future[str] = loop.create_future()
     for each in _SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(each, _tell, told, each.name)
+        loop.add_signal_handler(each, _tell, told, each.name)
     node = Node(config)
     try:
         await node.start()

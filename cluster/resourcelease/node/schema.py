@@ -9,6 +9,7 @@ from typing import Literal
 __all__ = [
     "ClusterSection",
     "EventsSection",
+    "ExportSection",
     "GrpcSection",
     "LimitsSection",
     "LogSection",
@@ -27,6 +28,8 @@ class NodeSection:
 
     id: str = ""
     dir: Path = Path()
+    # The event loop of the process; auto: uvloop where it is installed, which costs less.
+    loop: Literal["auto", "asyncio", "uvloop"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,26 @@ class EventsSection:
     flush_ms: int = 200
     # Fetch what is damaged or missing here from other nodes.
     repair: bool = True
+    # Read all sealed files again, slowly and for ever.
+    scrub: bool = True
+    scrub_bytes_per_s: int = 8 * 1024 * 1024
+    scrub_every_hours: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSection:
+    """A copy of the history in another store. Of all nodes that are told of one, one works at a time."""
+
+    # sqlite:///path/file.db, or what fsspec knows, such as s3://bucket/prefix; nothing is exported without.
+    sink: str = ""
+    # Names the export, and so the lease that its nodes share; made of the URL if there is none.
+    name: str = ""
+    # Where an empty sink begins.
+    first: int = 1
+    bodies: bool = False
+    batch_events: int = 5_000
+    # How long a batch that is not full waits for more.
+    gather_ms: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +156,7 @@ class NodeConfig:
     tls: TlsSection = field(default_factory=TlsSection)
     log: LogSection = field(default_factory=LogSection)
     events: EventsSection = field(default_factory=EventsSection)
+    export: ExportSection = field(default_factory=ExportSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
 
     @property

@@ -12,6 +12,8 @@ from resourcelease.v1.bundle_pb2 import (
 )
 from resourcelease.v1.cluster_admin_pb2 import (
     AddMember,
+    HistoryReader,
+    HistoryStatus,
     ListMembers,
     Member,
     MembersRequest,
@@ -33,6 +35,14 @@ from resourcelease.v1.common_pb2 import (
     Depth,
     Handle,
     LogPosition,
+)
+from resourcelease.v1.converse_pb2 import (
+    ConverseAnswer,
+    ConverseCall,
+    ConverseGoAway,
+    ConverseMethod,
+    ConverseRequest,
+    ConverseResponse,
 )
 from resourcelease.v1.effect_pb2 import (
     BeginEffectRequest,
@@ -142,6 +152,12 @@ __all__ = [
     "Completed",
     "ConfigureRequest",
     "ConfigureResponse",
+    "ConverseAnswer",
+    "ConverseCall",
+    "ConverseGoAway",
+    "ConverseMethod",
+    "ConverseRequest",
+    "ConverseResponse",
     "Depth",
     "DrainRequest",
     "DrainResponse",
@@ -169,6 +185,8 @@ __all__ = [
     "HeartbeatRequest",
     "HeartbeatResponse",
     "HeartbeatResult",
+    "HistoryReader",
+    "HistoryStatus",
     "Item",
     "ItemError",
     "ItemPayload",

@@ -95,6 +95,7 @@ class StatusResponse(_message.Message):
     UPTIME_MS_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
     NAMESPACES_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The cluster, named once when it was created."""
     node_id: _builtins.str
@@ -137,6 +138,10 @@ class StatusResponse(_message.Message):
     def namespaces(self) -> _containers.RepeatedCompositeFieldContainer[_queue_pb2.NamespaceSummary]:
         """The namespaces, in the order they were created."""
 
+    @_builtins.property
+    def history(self) -> Global___HistoryStatus:
+        """How the node's files of the history are."""
+
     def __init__(
         self,
         *,
@@ -158,14 +163,93 @@ class StatusResponse(_message.Message):
         uptime_ms: _builtins.int = ...,
         versions: Global___Versions | None = ...,
         namespaces: _abc.Iterable[_queue_pb2.NamespaceSummary] | None = ...,
+        history: Global___HistoryStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["history", b"history", "position", b"position", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "first_journal_index", b"first_journal_index", "first_sequence", b"first_sequence", "last_journal_index", b"last_journal_index", "last_sequence", b"last_sequence", "leader_address", b"leader_address", "leader_id", b"leader_id", "namespaces", b"namespaces", "node_id", b"node_id", "position", b"position", "role", b"role", "stored_index", b"stored_index", "term", b"term", "uptime_ms", b"uptime_ms", "versions", b"versions", "wall_time_ms", b"wall_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "cluster_id", b"cluster_id", "commit_index", b"commit_index", "first_journal_index", b"first_journal_index", "first_sequence", b"first_sequence", "history", b"history", "last_journal_index", b"last_journal_index", "last_sequence", b"last_sequence", "leader_address", b"leader_address", "leader_id", b"leader_id", "namespaces", b"namespaces", "node_id", b"node_id", "position", b"position", "role", b"role", "stored_index", b"stored_index", "term", b"term", "uptime_ms", b"uptime_ms", "versions", b"versions", "wall_time_ms", b"wall_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class HistoryStatus(_message.Message):
+    """The files of the history on one node, since its start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCRUB_ROUNDS_FIELD_NUMBER: _builtins.int
+    SCRUBBED_AT_MS_FIELD_NUMBER: _builtins.int
+    FILES_SCRUBBED_FIELD_NUMBER: _builtins.int
+    FILES_DAMAGED_FIELD_NUMBER: _builtins.int
+    SEGMENTS_MENDED_FIELD_NUMBER: _builtins.int
+    READERS_FIELD_NUMBER: _builtins.int
+    scrub_rounds: _builtins.int
+    """How often all sealed files were read again. 0: the first round goes on, or the node does not do that."""
+    scrubbed_at_ms: _builtins.int
+    """Wall time when the last round ended. 0: none has."""
+    files_scrubbed: _builtins.int
+    """Files that were read again."""
+    files_damaged: _builtins.int
+    """Of these, files that were found damaged."""
+    segments_mended: _builtins.int
+    """Segments that were fetched from other nodes and put in place."""
+    @_builtins.property
+    def readers(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryReader]:
+        """Who reads the history in such a way that retention waits for it, by name."""
+
+    def __init__(
+        self,
+        *,
+        scrub_rounds: _builtins.int = ...,
+        scrubbed_at_ms: _builtins.int = ...,
+        files_scrubbed: _builtins.int = ...,
+        files_damaged: _builtins.int = ...,
+        segments_mended: _builtins.int = ...,
+        readers: _abc.Iterable[Global___HistoryReader] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files_damaged", b"files_damaged", "files_scrubbed", b"files_scrubbed", "readers", b"readers", "scrub_rounds", b"scrub_rounds", "scrubbed_at_ms", b"scrubbed_at_ms", "segments_mended", b"segments_mended"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryStatus: _TypeAlias = HistoryStatus  # noqa: Y015
+
+@_typing.final
+class HistoryReader(_message.Message):
+    """A reader of the history that retention waits for: an exporter that is an option of nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name of the export."""
+    holder: _builtins.str
+    """The peer that exports now, "resourcelease.node/" and the node. Empty: nobody does."""
+    position: _builtins.int
+    """The last event in its copy, as its latest heartbeat told. 0: none, or not known yet."""
+    lag: _builtins.int
+    """How many events it is behind."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        holder: _builtins.str = ...,
+        position: _builtins.int = ...,
+        lag: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "lag", b"lag", "name", b"name", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryReader: _TypeAlias = HistoryReader  # noqa: Y015
 
 @_typing.final
 class Versions(_message.Message):

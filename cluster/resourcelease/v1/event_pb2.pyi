@@ -35,7 +35,8 @@ class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.V
     """A lease was granted to the peer. handle. metadata: deadline_ms."""
     EVENT_TYPE_HEARTBEAT: _EventType.ValueType  # 3
     """The peer extended a lease (handle), or every lease that it holds in the namespace (no handle). metadata:
-    deadline_ms, before which none of them ends now; all_of_peer, "true" in the second case.
+    deadline_ms, before which none of them ends now; all_of_peer, "true" in the second case; export_position, where a
+    node exports under the lease: the last event in the copy.
     """
     EVENT_TYPE_COMPLETED: _EventType.ValueType  # 4
     """The item ended well. handle."""
@@ -63,12 +64,12 @@ class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.V
     "expired".
     """
     EVENT_TYPE_BACKPRESSURE: _EventType.ValueType  # 11
-    """Backpressure of the namespace went on or off. metadata: active, "true" if it went on; high and low, the
+    """Backpressure of the namespace went on or off. metadata: active, "true" or "false"; high and low, the
     watermarks.
     """
     EVENT_TYPE_CONFIGURED: _EventType.ValueType  # 12
     """The namespace was created, configured, paused or resumed. metadata: options, all that are in force now, as a JSON
-    object with the field names of QueueOptions; paused, "true" if it is.
+    object with the field names of QueueOptions; paused, "true" or "false".
     """
     EVENT_TYPE_PEER_CHANGED: _EventType.ValueType  # 13
     """The cluster's view of the peer in peer_id changed. metadata: change, which is "joined", "heard", "connected",
@@ -97,7 +98,8 @@ class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
 
     The comment of each type says which fields of Event it fills in beyond those that every event has, and its keys in
     `metadata`. Values there are text: numbers in decimal, truth as "true" or "false". A key that would say 0 or nothing is
-    left out. Besides those, `operation_id` is there if the change came from a call that had one.
+    left out; so is one that the comment names with "true" alone, where it is not true. Besides those, `operation_id` is
+    there if the change came from a call that had one.
     """
 
 EVENT_TYPE_UNSPECIFIED: EventType.ValueType  # 0
@@ -108,7 +110,8 @@ EVENT_TYPE_LEASE_GRANTED: EventType.ValueType  # 2
 """A lease was granted to the peer. handle. metadata: deadline_ms."""
 EVENT_TYPE_HEARTBEAT: EventType.ValueType  # 3
 """The peer extended a lease (handle), or every lease that it holds in the namespace (no handle). metadata:
-deadline_ms, before which none of them ends now; all_of_peer, "true" in the second case.
+deadline_ms, before which none of them ends now; all_of_peer, "true" in the second case; export_position, where a
+node exports under the lease: the last event in the copy.
 """
 EVENT_TYPE_COMPLETED: EventType.ValueType  # 4
 """The item ended well. handle."""
@@ -136,12 +139,12 @@ EVENT_TYPE_DEAD_LETTERED: EventType.ValueType  # 10
 "expired".
 """
 EVENT_TYPE_BACKPRESSURE: EventType.ValueType  # 11
-"""Backpressure of the namespace went on or off. metadata: active, "true" if it went on; high and low, the
+"""Backpressure of the namespace went on or off. metadata: active, "true" or "false"; high and low, the
 watermarks.
 """
 EVENT_TYPE_CONFIGURED: EventType.ValueType  # 12
 """The namespace was created, configured, paused or resumed. metadata: options, all that are in force now, as a JSON
-object with the field names of QueueOptions; paused, "true" if it is.
+object with the field names of QueueOptions; paused, "true" or "false".
 """
 EVENT_TYPE_PEER_CHANGED: EventType.ValueType  # 13
 """The cluster's view of the peer in peer_id changed. metadata: change, which is "joined", "heard", "connected",

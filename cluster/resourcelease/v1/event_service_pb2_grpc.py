@@ -59,8 +59,10 @@ class EventServiceServicer:
         To go on after a break, subscribe again, to any node, from the last `next_sequence` received. What is delivered
         is committed: it is never taken back.
 
-        NOT_FOUND: `from_sequence` is older than what the node keeps; the message names the oldest. A subscriber that
-        reads too slowly is slowed down by flow control and misses nothing.
+        NOT_FOUND: `from_sequence` is older than what is kept; the message names the oldest that can be had. NO_LEADER: this
+        node lacks events that others may have, and fetches them, or it is stopping: subscribe to another node from the same
+        place. Either may also end a stream that has begun. A subscriber that reads too slowly is slowed down by flow control
+        and misses nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,8 +41,10 @@ class EventServiceStub:
     To go on after a break, subscribe again, to any node, from the last `next_sequence` received. What is delivered
     is committed: it is never taken back.
 
-    NOT_FOUND: `from_sequence` is older than what the node keeps; the message names the oldest. A subscriber that
-    reads too slowly is slowed down by flow control and misses nothing.
+    NOT_FOUND: `from_sequence` is older than what is kept; the message names the oldest that can be had. NO_LEADER: this
+    node lacks events that others may have, and fetches them, or it is stopping: subscribe to another node from the same
+    place. Either may also end a stream that has begun. A subscriber that reads too slowly is slowed down by flow control
+    and misses nothing.
     """
     Publish: _grpc.UnaryUnaryMultiCallable[_event_service_pb2.PublishRequest, _event_service_pb2.PublishResponse]
     """Hands events of another cluster to this one, which keeps them as a hub. They do not touch this cluster's queues.
@@ -67,8 +69,10 @@ class EventServiceAsyncStub(EventServiceStub):
     To go on after a break, subscribe again, to any node, from the last `next_sequence` received. What is delivered
     is committed: it is never taken back.
 
-    NOT_FOUND: `from_sequence` is older than what the node keeps; the message names the oldest. A subscriber that
-    reads too slowly is slowed down by flow control and misses nothing.
+    NOT_FOUND: `from_sequence` is older than what is kept; the message names the oldest that can be had. NO_LEADER: this
+    node lacks events that others may have, and fetches them, or it is stopping: subscribe to another node from the same
+    place. Either may also end a stream that has begun. A subscriber that reads too slowly is slowed down by flow control
+    and misses nothing.
     """
     Publish: _aio.UnaryUnaryMultiCallable[_event_service_pb2.PublishRequest, _event_service_pb2.PublishResponse]  # type: ignore[assignment]
     """Hands events of another cluster to this one, which keeps them as a hub. They do not touch this cluster's queues.
@@ -96,8 +100,10 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         To go on after a break, subscribe again, to any node, from the last `next_sequence` received. What is delivered
         is committed: it is never taken back.
 
-        NOT_FOUND: `from_sequence` is older than what the node keeps; the message names the oldest. A subscriber that
-        reads too slowly is slowed down by flow control and misses nothing.
+        NOT_FOUND: `from_sequence` is older than what is kept; the message names the oldest that can be had. NO_LEADER: this
+        node lacks events that others may have, and fetches them, or it is stopping: subscribe to another node from the same
+        place. Either may also end a stream that has begun. A subscriber that reads too slowly is slowed down by flow control
+        and misses nothing.
         """
 
     @_abc_1.abstractmethod

@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from resourcelease.v1 import bundle_pb2 as resourcelease_dot_v1_dot_bundle__pb2
+from resourcelease.v1 import converse_pb2 as resourcelease_dot_v1_dot_converse__pb2
 from resourcelease.v1 import effect_pb2 as resourcelease_dot_v1_dot_effect__pb2
 from resourcelease.v1 import lease_pb2 as resourcelease_dot_v1_dot_lease__pb2
 from resourcelease.v1 import work_pb2 as resourcelease_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$resourcelease/v1/lease_service.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/bundle.proto\x1a\x1dresourcelease/v1/effect.proto\x1a\x1cresourcelease/v1/lease.proto\x1a\x1bresourcelease/v1/work.proto2\xcf\x07\n\x0cLeaseService\x12S\n\x07\x45nqueue\x12 .resourcelease.v1.EnqueueRequest\x1a!.resourcelease.v1.EnqueueResponse\"\x03\x90\x02\x02\x12M\n\x05Lease\x12\x1e.resourcelease.v1.LeaseRequest\x1a\x1f.resourcelease.v1.LeaseResponse\"\x03\x90\x02\x02\x12Y\n\tHeartbeat\x12\".resourcelease.v1.HeartbeatRequest\x1a#.resourcelease.v1.HeartbeatResponse\"\x03\x90\x02\x02\x12V\n\x08\x43omplete\x12!.resourcelease.v1.CompleteRequest\x1a\".resourcelease.v1.CompleteResponse\"\x03\x90\x02\x02\x12J\n\x04\x46\x61il\x12\x1d.resourcelease.v1.FailRequest\x1a\x1e.resourcelease.v1.FailResponse\"\x03\x90\x02\x02\x12M\n\x05\x44rain\x12\x1e.resourcelease.v1.DrainRequest\x1a\x1f.resourcelease.v1.DrainResponse\"\x03\x90\x02\x02\x12S\n\x07Restore\x12 .resourcelease.v1.RestoreRequest\x1a!.resourcelease.v1.RestoreResponse\"\x03\x90\x02\x02\x12I\n\x04Work\x12\x1d.resourcelease.v1.WorkRequest\x1a\x1e.resourcelease.v1.WorkResponse(\x01\x30\x01\x12h\n\x0eRequireVersion\x12\'.resourcelease.v1.RequireVersionRequest\x1a(.resourcelease.v1.RequireVersionResponse\"\x03\x90\x02\x02\x12_\n\x0b\x42\x65ginEffect\x12$.resourcelease.v1.BeginEffectRequest\x1a%.resourcelease.v1.BeginEffectResponse\"\x03\x90\x02\x02\x12\x62\n\x0c\x46inishEffect\x12%.resourcelease.v1.FinishEffectRequest\x1a&.resourcelease.v1.FinishEffectResponse\"\x03\x90\x02\x02\x42I\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$resourcelease/v1/lease_service.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/bundle.proto\x1a\x1fresourcelease/v1/converse.proto\x1a\x1dresourcelease/v1/effect.proto\x1a\x1cresourcelease/v1/lease.proto\x1a\x1bresourcelease/v1/work.proto2\xa6\x08\n\x0cLeaseService\x12S\n\x07\x45nqueue\x12 .resourcelease.v1.EnqueueRequest\x1a!.resourcelease.v1.EnqueueResponse\"\x03\x90\x02\x02\x12M\n\x05Lease\x12\x1e.resourcelease.v1.LeaseRequest\x1a\x1f.resourcelease.v1.LeaseResponse\"\x03\x90\x02\x02\x12Y\n\tHeartbeat\x12\".resourcelease.v1.HeartbeatRequest\x1a#.resourcelease.v1.HeartbeatResponse\"\x03\x90\x02\x02\x12V\n\x08\x43omplete\x12!.resourcelease.v1.CompleteRequest\x1a\".resourcelease.v1.CompleteResponse\"\x03\x90\x02\x02\x12J\n\x04\x46\x61il\x12\x1d.resourcelease.v1.FailRequest\x1a\x1e.resourcelease.v1.FailResponse\"\x03\x90\x02\x02\x12M\n\x05\x44rain\x12\x1e.resourcelease.v1.DrainRequest\x1a\x1f.resourcelease.v1.DrainResponse\"\x03\x90\x02\x02\x12S\n\x07Restore\x12 .resourcelease.v1.RestoreRequest\x1a!.resourcelease.v1.RestoreResponse\"\x03\x90\x02\x02\x12I\n\x04Work\x12\x1d.resourcelease.v1.WorkRequest\x1a\x1e.resourcelease.v1.WorkResponse(\x01\x30\x01\x12U\n\x08\x43onverse\x12!.resourcelease.v1.ConverseRequest\x1a\".resourcelease.v1.ConverseResponse(\x01\x30\x01\x12h\n\x0eRequireVersion\x12\'.resourcelease.v1.RequireVersionRequest\x1a(.resourcelease.v1.RequireVersionResponse\"\x03\x90\x02\x02\x12_\n\x0b\x42\x65ginEffect\x12$.resourcelease.v1.BeginEffectRequest\x1a%.resourcelease.v1.BeginEffectResponse\"\x03\x90\x02\x02\x12\x62\n\x0c\x46inishEffect\x12%.resourcelease.v1.FinishEffectRequest\x1a&.resourcelease.v1.FinishEffectResponse\"\x03\x90\x02\x02\x42I\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,6 +57,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEASESERVICE'].methods_by_name['BeginEffect']._serialized_options = b'\220\002\002'
   _globals['_LEASESERVICE'].methods_by_name['FinishEffect']._loaded_options = None
   _globals['_LEASESERVICE'].methods_by_name['FinishEffect']._serialized_options = b'\220\002\002'
-  _globals['_LEASESERVICE']._serialized_start=180
-  _globals['_LEASESERVICE']._serialized_end=1155
+  _globals['_LEASESERVICE']._serialized_start=213
+  _globals['_LEASESERVICE']._serialized_end=1275
 # @@protoc_insertion_point(module_scope)

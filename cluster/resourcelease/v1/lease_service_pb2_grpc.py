@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from resourcelease.v1 import bundle_pb2 as resourcelease_dot_v1_dot_bundle__pb2
+from resourcelease.v1 import converse_pb2 as resourcelease_dot_v1_dot_converse__pb2
 from resourcelease.v1 import effect_pb2 as resourcelease_dot_v1_dot_effect__pb2
 from resourcelease.v1 import lease_pb2 as resourcelease_dot_v1_dot_lease__pb2
 from resourcelease.v1 import work_pb2 as resourcelease_dot_v1_dot_work__pb2
@@ -82,6 +83,11 @@ class LeaseServiceStub:
                 '/resourcelease.v1.LeaseService/Work',
                 request_serializer=resourcelease_dot_v1_dot_work__pb2.WorkRequest.SerializeToString,
                 response_deserializer=resourcelease_dot_v1_dot_work__pb2.WorkResponse.FromString,
+                _registered_method=True)
+        self.Converse = channel.stream_stream(
+                '/resourcelease.v1.LeaseService/Converse',
+                request_serializer=resourcelease_dot_v1_dot_converse__pb2.ConverseRequest.SerializeToString,
+                response_deserializer=resourcelease_dot_v1_dot_converse__pb2.ConverseResponse.FromString,
                 _registered_method=True)
         self.RequireVersion = channel.unary_unary(
                 '/resourcelease.v1.LeaseService/RequireVersion',
@@ -197,6 +203,16 @@ class LeaseServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Converse(self, request_iterator, context):
+        """The unary methods of this service on one stream: calls go in, answers come out, any number under way at once. It
+        means the same as the unary calls and costs both sides less. See ConverseRequest.
+
+        QUEUE_FULL: the client has as many streams open here as it may; unary calls go through all the same.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RequireVersion(self, request, context):
         """Asks which version of a change everyone follows; the first to ask fixes it. See RequireVersionRequest.
 
@@ -268,6 +284,11 @@ def add_LeaseServiceServicer_to_server(servicer, server):
                     servicer.Work,
                     request_deserializer=resourcelease_dot_v1_dot_work__pb2.WorkRequest.FromString,
                     response_serializer=resourcelease_dot_v1_dot_work__pb2.WorkResponse.SerializeToString,
+            ),
+            'Converse': grpc.stream_stream_rpc_method_handler(
+                    servicer.Converse,
+                    request_deserializer=resourcelease_dot_v1_dot_converse__pb2.ConverseRequest.FromString,
+                    response_serializer=resourcelease_dot_v1_dot_converse__pb2.ConverseResponse.SerializeToString,
             ),
             'RequireVersion': grpc.unary_unary_rpc_method_handler(
                     servicer.RequireVersion,
@@ -507,6 +528,33 @@ class LeaseService:
             '/resourcelease.v1.LeaseService/Work',
             resourcelease_dot_v1_dot_work__pb2.WorkRequest.SerializeToString,
             resourcelease_dot_v1_dot_work__pb2.WorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Converse(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/resourcelease.v1.LeaseService/Converse',
+            resourcelease_dot_v1_dot_converse__pb2.ConverseRequest.SerializeToString,
+            resourcelease_dot_v1_dot_converse__pb2.ConverseResponse.FromString,
             options,
             channel_credentials,
             insecure,

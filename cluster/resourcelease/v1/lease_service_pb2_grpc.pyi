@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from resourcelease.v1 import bundle_pb2 as _bundle_pb2
+from resourcelease.v1 import converse_pb2 as _converse_pb2
 from resourcelease.v1 import effect_pb2 as _effect_pb2
 from resourcelease.v1 import lease_pb2 as _lease_pb2
 from resourcelease.v1 import work_pb2 as _work_pb2
@@ -98,6 +99,12 @@ class LeaseServiceStub:
     """The same as Lease, Heartbeat, Complete and Fail on one stream: the worker grants credit, the node pushes leases
     as items arrive. See WorkRequest.
     """
+    Converse: _grpc.StreamStreamMultiCallable[_converse_pb2.ConverseRequest, _converse_pb2.ConverseResponse]
+    """The unary methods of this service on one stream: calls go in, answers come out, any number under way at once. It
+    means the same as the unary calls and costs both sides less. See ConverseRequest.
+
+    QUEUE_FULL: the client has as many streams open here as it may; unary calls go through all the same.
+    """
     RequireVersion: _grpc.UnaryUnaryMultiCallable[_effect_pb2.RequireVersionRequest, _effect_pb2.RequireVersionResponse]
     """Asks which version of a change everyone follows; the first to ask fixes it. See RequireVersionRequest.
 
@@ -182,6 +189,12 @@ class LeaseServiceAsyncStub(LeaseServiceStub):
     Work: _aio.StreamStreamMultiCallable[_work_pb2.WorkRequest, _work_pb2.WorkResponse]  # type: ignore[assignment]
     """The same as Lease, Heartbeat, Complete and Fail on one stream: the worker grants credit, the node pushes leases
     as items arrive. See WorkRequest.
+    """
+    Converse: _aio.StreamStreamMultiCallable[_converse_pb2.ConverseRequest, _converse_pb2.ConverseResponse]  # type: ignore[assignment]
+    """The unary methods of this service on one stream: calls go in, answers come out, any number under way at once. It
+    means the same as the unary calls and costs both sides less. See ConverseRequest.
+
+    QUEUE_FULL: the client has as many streams open here as it may; unary calls go through all the same.
     """
     RequireVersion: _aio.UnaryUnaryMultiCallable[_effect_pb2.RequireVersionRequest, _effect_pb2.RequireVersionResponse]  # type: ignore[assignment]
     """Asks which version of a change everyone follows; the first to ask fixes it. See RequireVersionRequest.
@@ -312,6 +325,18 @@ class LeaseServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_work_pb2.WorkResponse], _abc.AsyncIterator[_work_pb2.WorkResponse]]:
         """The same as Lease, Heartbeat, Complete and Fail on one stream: the worker grants credit, the node pushes leases
         as items arrive. See WorkRequest.
+        """
+
+    @_abc_1.abstractmethod
+    def Converse(
+        self,
+        request_iterator: _MaybeAsyncIterator[_converse_pb2.ConverseRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_converse_pb2.ConverseResponse], _abc.AsyncIterator[_converse_pb2.ConverseResponse]]:
+        """The unary methods of this service on one stream: calls go in, answers come out, any number under way at once. It
+        means the same as the unary calls and costs both sides less. See ConverseRequest.
+
+        QUEUE_FULL: the client has as many streams open here as it may; unary calls go through all the same.
         """
 
     @_abc_1.abstractmethod

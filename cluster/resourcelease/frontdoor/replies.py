@@ -1,0 +1,94 @@
+"""The answers of a conversation on their way out: those that are ready go together, at the pace of their reader."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from resourcelease import v1
+
+__all__ = ["Replies"]
+
+# Answers in one message weigh no more than this together; a larger one goes alone.
+_MESSAGE_BYTES = 1024 * 1024
+# So much may wait for its reader; beyond it whoever does not read is not read either.
+_ANSWERS_MAX = 1_000
+_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Replies:
+    """Messages that wait; the last of them still takes answers."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[v1.ConverseResponse, int]] = deque()
+        self._bytes = 0
+        self._answers = 0
+        self._filled = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._unblocked = asyncio.Event()
+        self._unblocked.set()
+        self._left = asyncio.Event()
+        self._stopped = False
+
+    def add(self, number: int, response: bytes) -> None:
+        """The answer to a call."""
+        self._answers += 1
+        self._open(len(response)).answers.add(number=number, response=response)
+
+    def add_status(self, number: int, status: bytes) -> None:
+        """The answer to a call that failed."""
+        self._answers += 1
+        self._open(len(status)).answers.add(number=number, status=status)
+
+    def go_away(self, message: str) -> None:
+        """The node is about to stop."""
+        self._open(0).go_away.message = message
+
+    @property
+    def full(self) -> bool:
+        """Whether more wait than may."""
+        return self._answers >= _ANSWERS_MAX or self._bytes >= _BYTES_MAX
+
+    async def room(self) -> None:
+        """Waits until fewer wait."""
+        while self.full:
+            self._left.clear()
+            await self._left.wait()
+
+    async def drained(self) -> None:
+        """Waits until everything has been written."""
+        await self._idle.wait()
+
+    async def settled(self) -> None:
+        """Begins no further write, and waits for the one under way: a stream cannot be given a status before."""
+        self._stopped = True
+        await self._unblocked.wait()
+
+    async def write(self, send: Callable[[v1.ConverseResponse], Awaitable[None]]) -> None:
+        """Writes until it is stopped. What comes while a message is being written gathers for the next."""
+        while not self._stopped:
+            if not self._messages:
+                self._idle.set()
+                self._filled.clear()
+                await self._filled.wait()
+                continue
+            message, size = self._messages.popleft()
+            self._bytes -= size
+            self._answers -= len(message.answers)
+            self._left.set()
+            self._unblocked.clear()
+            await send(message)
+            self._unblocked.set()
+
+    def _open(self, size: int) -> v1.ConverseResponse:
+        """The message that takes the next answer."""
+        self._bytes += size
+        if self._messages and self._messages[-1][1] + size <= _MESSAGE_BYTES:
+            message, before = self._messages[-1]
+            self._messages[-1] = (message, before + size)
+            return message
+        message = v1.ConverseResponse()
+        self._messages.append((message, size))
+        self._idle.clear()
+        self._filled.set()
+        return message
