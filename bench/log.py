@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.logsubscribe import measure_subscribe
 from resourcelease.consensus import Applied, Consensus, Machines
 from resourcelease.machine import Machine
 from resourcelease.model.items import ItemColumns
@@ -34,7 +35,8 @@ from resourcelease.storage.segments import Log, LogOptions, Owner, SegmentWriter
 _FIXED = b'{"table": "orders", "columns": ["id", "customer", "total"], "mode": "append", "x": "'.ljust(128, b".")
 _ITEMS_AN_ENTRY = 100
 _ROUNDS = 3
-SECTIONS = ("log", "spark")
+SECTIONS = ("log", "subscribe", "spark")
+_SUBSCRIBE_EVENTS, _SUBSCRIBE_EVENTS_QUICK = 1_000_000, 30_000
 _SPARK_EVENTS, _SPARK_EVENTS_QUICK = 10_000_000, 90_000
 
 
@@ -244,6 +246,11 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"event log, Python {report['python']} on {report['machine']}"
     if "shapes" in report:
         yield from _lines_of_log(report)
+    if "subscribe_events_per_s" in report:
+        yield (
+            f"Subscribe, {report['subscribe_events']:,} events from the first on, one node, one subscriber: "
+            f"{report['subscribe_events_per_s']:,} events/s"
+        )
     if "spark_skipped" in report:
         yield f"Spark: {report['spark_skipped']}"
     elif "spark_rows_per_s" in report:
@@ -285,6 +292,10 @@ def main(arguments: list[str] | None = None, write: Callable[[str], object] = pr
     with tempfile.TemporaryDirectory(dir=options.dir) as scratch:
         if "log" in sections:
             report |= measure(Path(scratch), quick=options.quick)
+        if "subscribe" in sections:
+            made = _SUBSCRIBE_EVENTS_QUICK if options.quick else _SUBSCRIBE_EVENTS
+            rounds = 1 if options.quick else _ROUNDS
+            report |= measure_subscribe(Path(scratch) / "subscribe", events=made, rounds=rounds)
         if "spark" in sections:
             report |= measure_in_spark(Path(scratch), quick=options.quick, events=options.events)
     write(json.dumps(report) if options.json else "\n".join(lines(report)))

@@ -10,10 +10,11 @@ from frontdoor import cluster_fixture
 from frontdoor.cluster_fixture import Cluster, Runner, until
 
 from resourcelease import v1
+from resourcelease.node.statewatch import judged
 from resourcelease.node.upkeep import TakenOut, Upkeep
 from resourcelease.storage.segments import segment_paths, verify
 
-from .load import put, segments_of
+from .load import Load, put, segments_of
 
 
 def files(cluster: Cluster, name: str) -> list[Path]:
@@ -136,5 +137,52 @@ def test_a_node_with_another_history_takes_itself_out(
         await trio.stop("n2")
         with pytest.raises(TakenOut, match="took itself out"):
             await trio.start("n2")
+
+    run(scenario())
+
+
+def test_a_node_with_another_state_under_the_same_history_takes_itself_out(
+    trio: Cluster, run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Upkeep, "state_every_s", 0.1)
+
+    async def scenario() -> None:
+        await put(trio, 3)
+        leader = await trio.leader()
+        victim = next(name for name in trio.nodes if name != leader)
+        machine: Any = trio.nodes[victim].consensus.machine
+        # No event tells of this number, so the histories stay the same.
+        machine._state.namespaces["resourcelease"].enqueued += 1
+        for node in trio.nodes.values():
+            await node.upkeep.stop()
+            node.upkeep.start()
+        async with Load(trio) as load:
+            await load.more(20)
+            error = await trio.nodes[victim].failed
+            assert "is not that of the majority (2 of 3 nodes), although its events are" in str(error)
+            await load.more(20)
+        assert not any(node.failed.done() for name, node in trio.nodes.items() if name != victim)
+
+    run(scenario())
+
+
+def test_a_state_that_is_the_same_is_left_alone(trio: Cluster, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Upkeep, "state_every_s", 0.05)
+    seen: list[tuple[str, dict[str, str]]] = []
+
+    def noting(own: str, digests: dict[str, str]) -> int:
+        seen.append((own, digests))
+        return judged(own, digests)
+
+    monkeypatch.setattr("resourcelease.node.upkeep.judged", noting)
+
+    async def scenario() -> None:
+        for node in trio.nodes.values():
+            await node.upkeep.stop()
+            node.upkeep.start()
+        async with Load(trio):
+            await until(lambda: sum(len(set(told.values())) == 1 and len(told) == 3 for _, told in seen) >= 6, 30)
+        assert not any(node.failed.done() for node in trio.nodes.values())
+        assert all(len(set(told.values()) - {""}) == 1 for _, told in seen)
 
     run(scenario())

@@ -1,6 +1,7 @@
 """One Spark for all tests here; without PySpark or Java they are skipped, and say so."""
 
 import shutil
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,9 @@ from sparkstory import Story, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Clusters of real processes are made by what is beside this directory.
+sys.path.append(str(Path(__file__).parents[1]))
 
 collect_ignore_glob: list[str] = []
 MISSING = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]

@@ -4,9 +4,11 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 import pytest
 from sparkstory import Story
@@ -150,6 +152,7 @@ def test_run_events_are_those_of_openlineage(written: tuple[Path, Summary, list[
         ["START", "START", "COMPLETE", "FAIL", "START", "START", "ABORT", "FAIL", "START", "COMPLETE", "START", "ABORT"]
     )
     for one in told:
+        assert not list(breaches(one))
         lease = one["run"]["facets"]["resourcelease_lease"]
         assert one["run"]["runId"] == str(uuid5(RUN_IDS, f"c1/jobs/{lease['item']}/{lease['fence']}"))
         assert re.fullmatch(r"2026-01-05T\d\d:\d\d:\d\d\.\d{3}Z", one["eventTime"])
@@ -161,13 +164,64 @@ def test_run_events_are_those_of_openlineage(written: tuple[Path, Summary, list[
         assert ("errorMessage" in one["run"]["facets"]) == (one["eventType"] == "FAIL")
     assert told[3]["run"]["facets"]["errorMessage"]["message"] == "no space"
     assert told[0]["eventTime"] == "2026-01-05T09:00:01.000Z"
+    # One START for each run, first, and then one of the ends.
+    runs: dict[str, list[str]] = {}
+    for one in told:
+        runs.setdefault(one["run"]["runId"], []).append(one["eventType"])
+    assert all(kinds[0] == "START" and len(kinds) == 2 for kinds in runs.values())
+
+
+def breaches(event: dict[str, Any]) -> Iterator[str]:
+    """What of a run event is not as OpenLineage 2-0-2 demands; its JSON schema, in our own words."""
+    for name in ("eventTime", "producer", "schemaURL", "run", "job"):
+        if name not in event:
+            yield f"{name} is required"
+    if event["eventType"] not in ("START", "RUNNING", "COMPLETE", "ABORT", "FAIL", "OTHER"):
+        yield f"eventType is {event['eventType']}"
+    if datetime.fromisoformat(event["eventTime"]).tzinfo is None:
+        yield "eventTime names no zone"
+    if str(UUID(event["run"]["runId"])) != event["run"]["runId"]:
+        yield "runId is no UUID"
+    facets = event["run"].get("facets", {})
+    named = {"job": [event["job"]], "inputs": event.get("inputs", []), "outputs": event.get("outputs", [])}
+    for kind, things in named.items():
+        for thing in things:
+            if not (isinstance(thing.get("namespace"), str) and isinstance(thing.get("name"), str)):
+                yield f"{kind}: namespace and name are required, and texts"
+    uris = {"producer": event["producer"], "schemaURL": event["schemaURL"]}
+    for name, facet in facets.items():
+        uris |= {f"{name}.{key}": facet.get(key, "") for key in ("_producer", "_schemaURL")}
+    yield from (
+        f"{name} is no URI: {uri}" for name, uri in uris.items() if not re.match(r"[a-z][a-z0-9+.-]*:\S+$", uri)
+    )
+    error = facets.get("errorMessage", {"message": "", "programmingLanguage": ""})
+    if not all(isinstance(error.get(key), str) for key in ("message", "programmingLanguage")):
+        yield "errorMessage needs message and programmingLanguage"
+    known = {"eventType", "eventTime", "producer", "schemaURL", "run", "job", "inputs", "outputs"}
+    yield from (f"{name} is no field of a run event" for name in event.keys() - known)
+
+
+def test_what_openlineage_does_not_allow_is_seen() -> None:
+    sound: dict[str, Any] = {
+        "eventType": "START", "eventTime": "2026-01-05T09:00:01.000Z", "producer": "urn:a", "schemaURL": "urn:b",
+        "run": {"runId": str(RUN_IDS), "facets": {"f": {"_producer": "urn:a", "_schemaURL": "urn:b"}}},
+        "job": {"namespace": "n", "name": "j"}, "inputs": [], "outputs": [],
+    }  # fmt: skip
+    assert not list(breaches(sound))
+    for change in (
+        {"eventType": "BEGIN"}, {"eventTime": "2026-01-05T09:00:01"}, {"job": {"namespace": "n"}}, {"more": 1},
+        {"inputs": [{"name": "x"}]}, {"producer": "nobody"}, {"run": {"runId": RUN_IDS.hex}},
+        {"run": {"runId": str(RUN_IDS), "facets": {"f": {"_producer": "urn:a"}}}},
+        {"run": {"runId": str(RUN_IDS), "facets": {"errorMessage": {"message": "m"}}}},
+    ):  # fmt: skip
+        assert list(breaches(sound | change)), change
 
 
 def test_the_report_loads_nothing(written: tuple[Path, Summary, list[str]]) -> None:
     text = (written[0] / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"<(script|link|img|iframe|object)\b|@import|url\(", text)
     assert set(re.findall(r"https?://[^\"\s<]+", text)) == {"http://www.w3.org/2000/svg"}
-    for said in ("the log is in order", "users", "E_DISK", "p2 (given_back) → p1 (completed)", "<svg"):
+    for said in ("the log is in order", "users", "E_DISK", "p2 (given back) → p1 (completed)", "1 h 1 min", "<svg"):
         assert said in text
 
 

@@ -60,6 +60,13 @@ def _show_status(session: Session, first: Any, nodes: dict[str, Any], answers: S
         )  # fmt: skip
     columns = ("node", "address", "role", ">term", ">applied", ">events", ">up", "version")
     session.out.table(columns, sorted(rows), title=f"cluster {first.cluster_id}")
+    for reader in first.history.readers:
+        holder = reader.holder or "nobody"
+        session.out.say(f"export {reader.name}: up to event {reader.position:,}, {reader.lag:,} behind, by {holder}")
+    for answer in answers:
+        if answer is not None and answer.history.files_damaged:
+            found, mended = answer.history.files_damaged, answer.history.segments_mended
+            session.out.say(f"{answer.node_id}: {found} damaged files were found since its start, {mended} mended")
     if not first.leader_id:
         session.out.say("no node leads: a majority of the nodes must be up and connected")
     if first.namespaces:

@@ -1,34 +1,29 @@
 """``export``: the history, copied to another store and kept up to date."""
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import click
 
 from resourcelease.cli.session import Session, on_cluster
 
-__all__ = ["export", "sink_of"]
+__all__ = ["export"]
 
-_NAMESPACE = "resourcelease.system"
-_LEASE_MS = 10_000
-# Every change of exporter that was not in order costs the item an attempt.
-_ATTEMPTS = 1 << 20
 _WORD_EVERY_S = 5.0
 
 
 @click.command()
 @on_cluster
-@click.option("--sink", "url", required=True, metavar="URL",
+@click.option("--sink", "url", default="", metavar="URL",
               help="sqlite:///path/file.db, or what fsspec knows: s3://bucket/prefix, file:///folder.")  # fmt: skip
 @click.option("--from", "start", type=click.IntRange(1), default=1, metavar="N", help="Where an empty sink begins.")
 @click.option("--to", "end", type=click.IntRange(0), default=0, metavar="N", help="End once this event is there.")
 @click.option("--bodies", is_flag=True, help="With the items' bodies.")
 @click.option("--name", default="", metavar="NAME", help="Names this export.  [default: made of the URL]")
-async def export(session: Session, url: str, start: int, end: int, bodies: bool, name: str) -> int:
+@click.option("--forget", is_flag=True, help="End an export that nodes ran: no history is kept for it any more.")
+async def export(session: Session, url: str, start: int, end: int, bodies: bool, name: str, forget: bool) -> int:
     """Copy the history to another store, and keep the copy up to date, until Ctrl-C.
 
     It goes on where the store ends, after any crash. Started on several machines, one of them works, under a lease of
@@ -37,18 +32,27 @@ async def export(session: Session, url: str, start: int, end: int, bodies: bool,
     \b
     resourcelease export --sink sqlite:///var/lib/events.db
     resourcelease export --sink s3://bucket/history
+    resourcelease export --forget --name history
     """
+    from resourcelease.events.exporter import export_name
+    from resourcelease.events.readers import EXPORTS
     from resourcelease.events.runner import Runner
     from resourcelease.events.sink import SinkError
+    from resourcelease.events.stores import sink_at, wrong_url
 
+    if not url and not (forget and name):
+        raise click.UsageError("say where to: --sink URL")
+    if url and (wrong := wrong_url(url)):
+        raise click.UsageError(f"--sink {wrong}, not {url}")
+    namespace = EXPORTS + (name or export_name(url))
+    if forget:
+        return await _forget(session, namespace)
     client = session.client
     cluster_id = (await client.status()).cluster_id
-    name = name or hashlib.sha256(url.encode()).hexdigest()[:12]
     try:
-        sink = sink_of(url)
-        runner = Runner(_source(client, bodies), sink, cluster_id, start=start)
+        runner = Runner(_source(client, bodies), sink_at(url), cluster_id, start=start)
         try:
-            await _under_lease(session, runner, f"{_NAMESPACE}.export-{name}", end)
+            await _under_lease(session, runner, namespace, end)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None:
@@ -62,16 +66,6 @@ async def export(session: Session, url: str, start: int, end: int, bodies: bool,
         session.out.data({"position": counters.position, "events": counters.events, "lag": counters.lag})
     session.out.say(f"the copy at {url} goes up to event {counters.position:,}")
     return 0
-
-
-def sink_of(url: str) -> Any:
-    """The sink that a URL names."""
-    from resourcelease.events.object_sink import ObjectSink
-    from resourcelease.events.sqlite_sink import SqliteSink
-
-    if url.startswith("sqlite:///"):
-        return SqliteSink(Path(url.removeprefix("sqlite://")))
-    return ObjectSink(url)
 
 
 def _source(client: Any, bodies: bool) -> Any:
@@ -94,10 +88,11 @@ def _source(client: Any, bodies: bool) -> Any:
 async def _under_lease(session: Session, runner: Any, namespace: str, end: int) -> None:
     """Waits for the one lease of this export, and works while it holds."""
     from resourcelease.client import LeaseLost
+    from resourcelease.events.exporter import EXPORT_OPTIONS, REQUEST_ID
 
     client, out = session.client, session.out
-    await client.configure(namespace=namespace, max_attempts=_ATTEMPTS, lease_duration_ms=_LEASE_MS)
-    await client.enqueue("export", namespace, namespace=namespace, request_id="the-one-exporter")
+    await client.configure(namespace=namespace, **EXPORT_OPTIONS)
+    await client.enqueue("export", namespace, namespace=namespace, request_id=REQUEST_ID)
     out.say("waiting for the lease of this export")
     async with client.leases(credit=1, namespace=namespace) as leases:
         async for lease in leases:
@@ -113,6 +108,21 @@ async def _under_lease(session: Session, runner: Any, namespace: str, end: int) 
                 out.say("the lease was lost; waiting for it again")
             finally:
                 telling.cancel()
+
+
+async def _forget(session: Session, namespace: str) -> int:
+    """Ends the item that stands for an export; the nodes then keep nothing for it."""
+    client = session.client
+    leases = await client.lease(1, namespace=namespace, wait=0)
+    if not leases:
+        holders = [item.peer_id async for item in client.items(namespace=namespace) if item.peer_id]
+        if holders:
+            raise click.ClickException(f"{holders[0]} exports it: take the option out of its configuration first")
+        session.out.say("there is no such export")
+        return 1
+    await client.complete(leases[0])
+    session.out.say("it is forgotten, and no history is kept for it")
+    return 0
 
 
 async def _tell(out: Any, counters: Any) -> None:

@@ -3,6 +3,20 @@
 from resourcelease.events.archive import Archive, Passage
 from resourcelease.events.compare import differing, first_difference
 from resourcelease.events.exchange import Exchange, Findings
+from resourcelease.events.readers import Reader, Readers
 from resourcelease.events.repair import Repair
+from resourcelease.events.scrub import Scrubbed, Scrubber
 
-__all__ = ["Archive", "Exchange", "Findings", "Passage", "Repair", "differing", "first_difference"]
+__all__ = [
+    "Archive",
+    "Exchange",
+    "Findings",
+    "Passage",
+    "Reader",
+    "Readers",
+    "Repair",
+    "Scrubbed",
+    "Scrubber",
+    "differing",
+    "first_difference",
+]

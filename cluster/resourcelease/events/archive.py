@@ -23,7 +23,7 @@ class Archive:
 
     def __init__(self, writer: SegmentWriter) -> None:
         self.writer = writer
-        self.log = Log(writer.directory)
+        self.log = Log(writer.directory, writer.register.owner)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="history")
         # Whether what is missing here may still come from another node.
         self.hopeful: Callable[[], bool] = lambda: False

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from resourcelease.events.archive import Archive
-from resourcelease.events.exchange import Holding
-from resourcelease.events.lacking import Stretch, lacking
+from resourcelease.events.exchange import Holding, holdings
+from resourcelease.events.lacking import Stretch, lacking, outvoted, strangers
 from resourcelease.storage.errors import StorageError
-from resourcelease.storage.segments import Retention, SegmentRefused, install, segment_name
+from resourcelease.storage.segments import Retention, SegmentRefused, install, put_aside, segment_name
 
 __all__ = ["Ask", "Repair"]
 
@@ -63,8 +63,10 @@ class Repair:
         self._refused = False
         self._told: set[str] = set()
         self._scratch = archive.log.directory / "fetched"
-        # What was put in place since the start.
-        self.mended = 0
+        # Whether to compare what is here with what the others have; at the start, and when somebody says so.
+        self._compare = True
+        # Put in place, and taken out as no part of this history, since the start.
+        self.mended = self.put_aside = 0
 
     @property
     def hopeful(self) -> bool:
@@ -78,6 +80,11 @@ class Repair:
     def look(self, suspects: Sequence[Path] = ()) -> None:
         """Somebody met a hole, or damage in these files."""
         self._suspects.update(suspects)
+        self._trouble.set()
+
+    def compare(self) -> None:
+        """Also holds the digests of all files here against those of the others."""
+        self._compare = True
         self._trouble.set()
 
     async def stop(self) -> None:
@@ -107,13 +114,17 @@ class Repair:
     async def _round(self) -> bool:
         """Mends what can be mended now; whether to look again soon."""
         suspects = sorted(self._suspects)
-        register = self._archive.writer.register
-        wanted = await self._archive.run(lambda: lacking(self._archive.log.directory, register.retired, suspects))
+        directory, register = self._archive.log.directory, self._archive.writer.register
+        await self._take_out(await self._archive.run(lambda: strangers(directory, register.owner)), "another cluster's")
+        if self._compare:
+            await self._against_others()
+        through = self._archive.durable_sequence
+        wanted = await self._archive.run(lambda: lacking(directory, register.retired, suspects, through))
         if not wanted:
             self._suspects.difference_update(suspects)
             self._exhausted = False
             return False
-        offers, all_answered = await self._offers(wanted)
+        offers, all_answered = await self._offers(wanted, through)
         mended, self._refused = 0, False
         for segment, nodes in self._worth(offers):
             mended += await self._mend(segment, nodes)
@@ -121,20 +132,48 @@ class Repair:
         self._exhausted = all_answered and not mended and not self._refused
         return bool(mended) or not all_answered
 
-    async def _offers(self, wanted: Sequence[Stretch]) -> tuple[dict[Holding, list[str]], bool]:
+    async def _against_others(self) -> None:
+        """Takes out the files that a majority of all members contradicts."""
+        others = self._others()
+        told = [found for node in others if (found := await self._holdings(node, 0)) is not None]
+        if len(told) * 2 <= len(others) + 1:
+            return  # no majority has been heard
+        own = await self._archive.run(lambda: list(holdings(self._archive.log)))
+        wrong = outvoted(own, told, len(others) + 1)
+        directory = self._archive.log.directory
+        await self._take_out([directory / segment_name(first) for first in wrong], "not that of the majority")
+        self._compare = len(told) < len(others)
+
+    async def _take_out(self, paths: Sequence[Path], why: str) -> None:
+        last = await self._archive.run(lambda: max(self._archive.log.directory.glob("*.rlseg"), default=None))
+        for path in paths:
+            # The newest file may be the one that is being written.
+            if path != last:
+                aside = await self._archive.run(lambda path=path: put_aside(path))  # type: ignore[misc]
+                self.put_aside += 1
+                logger.warning("%s is %s: it is kept as %s, and fetched again", path, why, aside.name)
+
+    async def _holdings(self, node: str, first: int) -> list[Holding] | None:
+        """The whole segments that a node has from an event on; None without an answer."""
+        try:
+            told = await self._ask(node, {"what": "holdings", "first": first}, _LIST_S)
+            return [Holding(*each) for each in told["holdings"]]
+        except _NoAnswer:
+            return None
+
+    async def _offers(self, wanted: Sequence[Stretch], through: int) -> tuple[dict[Holding, list[str]], bool]:
         """Segments that others have and that hold something of what is lacking, each with who has it."""
         offers: dict[Holding, list[str]] = {}
         others, answered = self._others(), 0
         for node in others:
-            try:
-                question = {"what": "holdings", "first": wanted[0].first}
-                told = await self._ask(node, question, _LIST_S)
-                found = [Holding(*each) for each in told["holdings"]]
-                answered += 1
-            except _NoAnswer:
+            found = await self._holdings(node, wanted[0].first)
+            if found is None:
                 continue
+            answered += 1
             for holding in found:
-                if any(holding.first <= stretch.last and stretch.first <= holding.last for stretch in wanted):
+                # What ends behind the log here is yet to be written here.
+                fits = any(holding.first <= stretch.last and stretch.first <= holding.last for stretch in wanted)
+                if fits and holding.last <= through:
                     offers.setdefault(holding._replace(size_bytes=0, bodiless=False), []).append(node)
         return offers, answered == len(others)
 

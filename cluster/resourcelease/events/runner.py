@@ -35,6 +35,8 @@ class Counters:
     # The last event in the sink, and the last that the cluster is known to have.
     position: int = 0
     head: int = 0
+    # Whether the sink has said where it stands.
+    opened: bool = False
 
     @property
     def lag(self) -> int:
@@ -59,6 +61,8 @@ class Runner:
         batch_events: int = _BATCH_EVENTS,
     ) -> None:
         self.counters = Counters()
+        # The sink has said where it stands, for the first time.
+        self.opened = asyncio.Event()
         self._source = source
         self._sink = sink
         self._cluster_id = cluster_id
@@ -138,6 +142,8 @@ class Runner:
         return batch
 
     def _note(self, checkpoint: Checkpoint) -> None:
+        self.counters.opened = True
+        self.opened.set()
         self.counters.position = checkpoint.position
         self.counters.head = max(self.counters.head, checkpoint.position)
 

@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator
 
 from resourcelease import v1
-from resourcelease.frontdoor.eventwire import Filter, Spelled
+from resourcelease.frontdoor.eventbytes import response
 from resourcelease.frontdoor.tail import Tail
+from resourcelease.frontdoor.wishes import Filter, Spelled, Unshared
 from resourcelease.model.events import Record
 
 __all__ = ["Batch"]
 
-_EVENTS_MAX = 500
+_EVENTS_MAX = 2_000
 _BYTES_MAX = 1 << 20
 # A thread that reads files comes back at least so often, with whatever it has.
 _PIECE_S = 0.25
@@ -23,17 +24,18 @@ class Batch:
         self._tail = tail
         self._wanted = wanted
         self.position = position
-        self.events: list[v1.Event] = []
+        self.events: list[bytes] = []
         self._bytes = 0
+        self._unshared = Unshared()
         # What is left of a record that did not fit.
-        self._rest: Iterator[tuple[int, v1.Event | None]] = iter(())
+        self._rest: Iterator[tuple[int, bytes | None]] = iter(())
 
-    def add(self, number: int, event: v1.Event | None) -> None:
+    def add(self, number: int, event: bytes | None) -> None:
         """Passes an event, which is sent if it is wanted."""
         self.position = number + 1
         if event is not None:
             self.events.append(event)
-            self._bytes += len(event.payload.body) + len(event.payload.resource_id) + 64
+            self._bytes += len(event)
 
     @property
     def full(self) -> bool:
@@ -68,14 +70,14 @@ class Batch:
             if time.monotonic() >= until:
                 return
 
-    def _begun(self, each: Record | int) -> Iterator[tuple[int, v1.Event | None]]:
+    def _begun(self, each: Record | int) -> Iterator[tuple[int, bytes | None]]:
         if isinstance(each, int):
             self.position = max(self.position, each)
             return iter(())
-        return self._wanted.messages(each, self.position)
+        return self._wanted.selected(each, self.position, self._unshared)
 
     def taken(self) -> v1.SubscribeResponse:
         """The message; the next one begins."""
         events, self.events, self._bytes = self.events, [], 0
         head = max(self._tail.next_sequence, self.position) - 1
-        return v1.SubscribeResponse(events=events, next_sequence=self.position, head_sequence=head)
+        return response(events, self.position, head)

@@ -12,11 +12,12 @@ import grpc
 
 from resourcelease import v1
 from resourcelease.events import Archive
+from resourcelease.events.sink import SinkError
 from resourcelease.frontdoor.batches import Batch
 from resourcelease.frontdoor.callers import Caller
-from resourcelease.frontdoor.eventwire import Filter, Spelled
 from resourcelease.frontdoor.refusals import Refused, refuse
 from resourcelease.frontdoor.tail import Tail
+from resourcelease.frontdoor.wishes import Filter, Spelled
 from resourcelease.model.errors import Reason
 from resourcelease.storage.segments import CorruptSegment, HistoryGone, HistoryMissing
 
@@ -36,10 +37,24 @@ class Events:
         self._spelled = Spelled()
         self._stopping: Refused | None = None
 
-    async def subscribe(
-        self, caller: Caller, request: v1.SubscribeRequest
-    ) -> AsyncGenerator[v1.SubscribeResponse, None]:
+    def subscribe(self, caller: Caller, request: v1.SubscribeRequest) -> AsyncGenerator[v1.SubscribeResponse, None]:
         """Sends events until the end that was asked for, if any."""
+        return self.follow(request)
+
+    async def history(self, first: int, *, bodies: bool) -> AsyncGenerator[v1.SubscribeResponse, None]:
+        """The history for a part of this node itself; ``SinkError`` where it is gone for good."""
+        request = v1.SubscribeRequest(from_sequence=first, include_bodies=bodies)
+        try:
+            async with aclosing(self.follow(request)) as answers:
+                async for answer in answers:
+                    yield answer
+        except Refused as error:
+            if error.refusal.reason is not Reason.NOT_FOUND:
+                raise
+            raise SinkError(f"{error}. This copy cannot be continued: begin another one") from error
+
+    async def follow(self, request: v1.SubscribeRequest) -> AsyncGenerator[v1.SubscribeResponse, None]:
+        """What ``subscribe`` sends, for whoever asks."""
         _check(request)
         tail, wanted = self._tail, Filter(request)
         batch = Batch(tail, wanted, request.from_sequence or tail.next_sequence)

@@ -75,6 +75,11 @@ class LeaseWaiter:
         if self._answer.done():
             return False
         self._paused = None
+        if granted.next_take:
+            # An earlier try's leases: taken over before they are told, so that its node cannot give them back.
+            self._op = self._op._replace(call=self._op.call._replace(take=granted.next_take))
+            self._granter.seek(self)
+            return True
         if granted.sequence_ids:
             self._answer.set_result(granted)
             return True
@@ -96,7 +101,8 @@ class LeaseWaiter:
         call = self._op.call
         if self._granter.is_remembered(call):
             self._renewals += 1
-            self._op = self._op._replace(call=call._replace(operation_id=f"{self._operation_id}~{self._renewals}"))
+            name = f"{self._operation_id}~{self._renewals}"
+            self._op = self._op._replace(call=call._replace(operation_id=name, take=0))
 
     def _wait_on(self) -> bool:
         if self._time_over:

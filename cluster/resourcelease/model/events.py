@@ -15,6 +15,7 @@ from resourcelease.model.eventdata import (
     DATA,
     BeatsData,
     Data,
+    DrainData,
     EffectData,
     EventType,
     FailuresData,
@@ -167,30 +168,43 @@ class Record:
         record.encoded = encoded
         return record
 
+    def heading(self) -> Event:
+        """What the events of this record share; the number is that of the first."""
+        told: dict[str, str] = dict(self.call.metadata or {}) | self._told()
+        if self.call.operation_id:
+            told["operation_id"] = self.call.operation_id
+        return Event(
+            sequence_number=self.sequence,
+            type=self.type,
+            occurred_at_ms=self.wall_ms,
+            lease_clock_ms=self.clock_ms,
+            raft_index=self.index,
+            raft_term=self.term,
+            namespace=self.namespace,
+            shard_id=shard_of(self.namespace),
+            handle=None,
+            peer_id=self.data.peer if isinstance(self.data, PeerData) else self.peer,
+            principal=self.call.principal,
+            payload=None,
+            error=None,
+            pending=self.pending,
+            active=self.active,
+            metadata=told,
+        )
+
     def events(self) -> Iterator[Event]:
         """The events of this record, one by one."""
-        peer = self.data.peer if isinstance(self.data, PeerData) else self.peer
-        metadata: dict[str, str] = dict(self.call.metadata or {}) | self._told()
-        if self.call.operation_id:
-            metadata["operation_id"] = self.call.operation_id
+        heading = self.heading()
+        # Of the columns only this one is told in words; an event has its own value, and not those of all.
+        dues: Any = getattr(self.data, "due_ms", None)
+        each = dues if isinstance(dues, list) else None
         for place, (handle, payload, error) in enumerate(self._rows()):
+            metadata = heading.metadata
+            if each is not None and each[place]:
+                metadata = {**metadata, "due_ms": str(each[place])}
+            # Fields in their order: a call with names costs as much as all else here together.
             yield Event(
-                sequence_number=self.sequence + place,
-                type=self.type,
-                occurred_at_ms=self.wall_ms,
-                lease_clock_ms=self.clock_ms,
-                raft_index=self.index,
-                raft_term=self.term,
-                namespace=self.namespace,
-                shard_id=shard_of(self.namespace),
-                handle=handle,
-                peer_id=peer,
-                principal=self.call.principal,
-                payload=payload,
-                error=error,
-                pending=self.pending,
-                active=self.active,
-                metadata=metadata,
+                self.sequence + place, *heading[1:8], handle, *heading[9:11], payload, error, *heading[13:15], metadata
             )
 
     def _told(self) -> dict[str, str]:
@@ -202,6 +216,11 @@ class Record:
             fields.pop(column, None)
         if isinstance(self.data, EffectData) and self.data.kind == "finish":
             del fields["value"]
+        # One for each event: ``events`` adds it.
+        if isinstance(fields.get("due_ms"), list):
+            del fields["due_ms"]
+        if isinstance(self.data, DrainData) and not self.data.more:
+            del fields["more"]
         told = {name: _words(value) for name, value in fields.items() if not _says_nothing(value)}
         if isinstance(self.data, BeatsData) and not self.data.sequence_ids:
             told["all_of_peer"] = "true"

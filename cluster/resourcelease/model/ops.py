@@ -49,7 +49,8 @@ class Call(NamedTuple):
     """Who asks, where, and under which operation id.
 
     ``take`` numbers the proposals that a node makes of one call: a later take asks again after a refusal that time may
-    have cured (backpressure, a full queue), an equal or earlier one is a retry and gets the stored answer.
+    have cured (backpressure, a full queue), an equal or earlier one is a retry and gets the stored answer. A later take
+    of a lease takes over the leases of the earlier one (see ``GiveBack``).
     """
 
     namespace: str
@@ -106,12 +107,17 @@ class Fail(NamedTuple):
 
 
 class GiveBack(NamedTuple):
-    """Return leases unused: no attempt is spent and the items go back to their places."""
+    """Return leases unused: no attempt is spent and the items go back to their places.
+
+    ``untold`` is the operation id of a lease call that nobody waited for: then nothing is returned once a take of that
+    call later than this call's ``take`` has taken the leases over, since its caller may hold them.
+    """
 
     call: Call
     sequence_ids: Ints
     attempts: Ints
     fences: Ints
+    untold: str = ""
 
 
 class Configure(NamedTuple):

@@ -44,6 +44,8 @@ class Granted(NamedTuple):
     before: Mapping[int, tuple[LastLease, Failure | None]]
     deadline_ms: int
     left_ms: int
+    # The leases came to an earlier take, whose node may give them back: this take takes them over. 0: they are new.
+    next_take: int = 0
 
     def item(self, place: int) -> Item:
         """The item of one lease, with its fields named."""

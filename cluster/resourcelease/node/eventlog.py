@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from resourcelease.consensus import Applied, Consensus
-from resourcelease.events import Archive
+from resourcelease.events import Archive, Readers
 from resourcelease.machine import Applied as Outcome
 from resourcelease.machine import Machine
 from resourcelease.node.schema import EventsSection
@@ -27,6 +27,9 @@ class EventLog:
         self.archive = Archive(writer)
         self._consensus = consensus
         self._seen = consensus.machine
+        # What retention waits for, on every node, whoever exports.
+        self.readers = Readers(self.archive, lambda: cast(Machine, consensus.machine))
+        self.readers.reconcile()
 
     @classmethod
     def resume(
@@ -57,10 +60,12 @@ class EventLog:
             # A snapshot took the place of the state; what it stands for is fetched from the others.
             self._seen = machine
             self.writer.restart(cast(Machine, machine))
+            self.readers.reconcile()
             self.archive.on_trouble(())
         for entry in entries:
             outcome = cast(Outcome, entry.outcome)
             self.writer.append(entry.index, outcome.records, outcome.chain, sealed=outcome.sealed)
+            self.readers.applied(outcome.records)
 
     def close(self) -> None:
         """Writes what waits, and lets go. Blocks: not for the loop."""

@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from resourcelease.consensus import Applied, Consensus, Machines, NotAllowed, Settings
+from resourcelease.consensus import Applied, Consensus, NotAllowed, Settings
+from resourcelease.events.exporter import Export, Exporter
 from resourcelease.frontdoor import DoorLimits, DoorSettings, FrontDoor, Replica
-from resourcelease.machine import Machine
 from resourcelease.node.eventlog import EventLog
 from resourcelease.node.schema import LimitsSection, NodeConfig
+from resourcelease.node.statewatch import StateWatch
 from resourcelease.node.tls import peer_contexts, read_pem
 from resourcelease.node.upkeep import Upkeep, check_not_out
 from resourcelease.storage import LmdbStore, StoreOptions, StoreState, StoreStatus, StoreStopped
@@ -41,6 +42,9 @@ class Node:
         self._replica: Replica | None = None
         self._door: FrontDoor | None = None
         self._upkeep: Upkeep | None = None
+        self._watch = StateWatch()
+        # Where the node has the option.
+        self.exporter: Exporter | None = None
         # Ends when the node cannot go on, with the reason.
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -100,7 +104,7 @@ class Node:
             cluster_id = store.identity.cluster_id
             self._consensus = Consensus(
                 store=store,
-                machines=Machines(lambda: Machine(cluster_id), Machine.load_rows),
+                machines=self._watch.machines(cluster_id),
                 listen=config.peers.listen,
                 bootstrap=config.founders,
                 settings=self._settings,
@@ -113,10 +117,15 @@ class Node:
             )
             self._replica = Replica(self._consensus, config.limits.answer_ms / 1000.0, lambda: log.has_room)
             self._door = FrontDoor(self._replica, store, log.archive, door_settings)
-            self._upkeep = Upkeep(config.node.dir, self._consensus, self._door, log, config.events, self._fail)
+            self._upkeep = Upkeep(
+                config.node.dir, self._consensus, self._door, log, config.events, self._watch, self._fail
+            )
             await self._consensus.start()
             await self._door.start()
             self._upkeep.start()
+            if config.export.sink:
+                self.exporter = self._export(cluster_id)
+                self.exporter.start()
         except BaseException:
             await self.stop()
             raise
@@ -129,6 +138,9 @@ class Node:
         if store is None:
             return
         grace_s = self.config.limits.stop_ms / 1000.0 / 2
+        if self.exporter is not None:
+            # First of all: its lease is given back through the log.
+            await self.exporter.stop()
         if consensus is not None and not self.failed.done():
             await self._hand_over(consensus)
         if self._upkeep is not None:
@@ -140,6 +152,12 @@ class Node:
         if self._log is not None:
             await asyncio.to_thread(self._log.close)
         await asyncio.to_thread(store.close)
+
+    def _export(self, cluster_id: str) -> Exporter:
+        section, door, replica = self.config.export, self.door, self._replica
+        assert replica is not None
+        export = Export(section.sink, section.name, section.first, section.batch_events, section.gather_ms / 1000.0)
+        return Exporter(export, self.id, cluster_id, replica, lambda first: door.history(first, bodies=section.bodies))
 
     def _applied(self, entries: Sequence[Applied]) -> None:
         # Before anything else, and not within the net below: without its log the node must not go on.

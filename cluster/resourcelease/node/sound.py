@@ -3,6 +3,8 @@
 import ipaddress
 from collections.abc import Iterator
 
+from resourcelease.events.readers import EXPORTS
+from resourcelease.events.stores import wrong_url
 from resourcelease.model.limits import MAX_NAME
 from resourcelease.node.schema import NodeConfig
 
@@ -13,7 +15,7 @@ _Wrong = tuple[str, str]
 
 def unsound(config: NodeConfig) -> _Wrong | None:
     """The first key that cannot stand as it is, and why; None if all is well."""
-    checks = (_names, _addresses, _members, _certificates, _open_doors)
+    checks = (_names, _addresses, _members, _certificates, _open_doors, _export)
     return next((wrong for check in checks for wrong in check(config)), None)
 
 
@@ -70,6 +72,16 @@ def _open_doors(config: NodeConfig) -> Iterator[_Wrong]:
                 f"is {address}, which others can reach, and there is no TLS: set [tls] ca, cert and key, or say "
                 "insecure_listen_anywhere = true under [tls]",
             )
+
+
+def _export(config: NodeConfig) -> Iterator[_Wrong]:
+    export = config.export
+    if export.sink and (wrong := wrong_url(export.sink)):
+        yield "export.sink", f"{wrong}, not {export.sink!r}"
+    if export.name and not export.sink:
+        yield "export.sink", "is missing: an export that has a name needs to know where it goes"
+    if len(EXPORTS + export.name) > MAX_NAME or export.name != export.name.strip():
+        yield "export.name", f"must be a name of at most {MAX_NAME - len(EXPORTS)} characters, without blanks around it"
 
 
 def host_of(address: str) -> str:

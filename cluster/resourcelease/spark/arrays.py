@@ -36,6 +36,19 @@ class Rows:
         """A value a run as a value a row."""
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(self._ends, values))
 
+    def each(self, values: Sequence[Any], counts: Sequence[int]) -> pa.Array:
+        """Numbers, of which each run has one for each row, or one for all of its rows."""
+        if all(type(value) is int for value in values):
+            return self.spread(numbers(array("q", values)))
+        pairs = zip(values, counts, strict=True)
+        lists = [(value,) * count if type(value) is int else value for value, count in pairs]
+        if list(map(len, lists)) != list(counts):
+            raise ValueError("the columns do not have as many values as there are events")
+        found = array("q")
+        for one in lists:
+            found.extend(one)
+        return numbers(found)
+
     def numbered(self) -> pa.Array:
         """In each row the number of its run, from 0."""
         return self.spread(_count_up(len(self._starts)))
@@ -91,21 +104,26 @@ class Texts:
 
     def __init__(self) -> None:
         self._offsets = array("i", [0])
-        self._keys: list[str] = []
-        self._values: list[str] = []
+        # What is put here goes to the map that ``end`` ends.
+        self.keys: list[str] = []
+        self.values: list[str] = []
 
     def add(self, texts: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
         """One map."""
         pairs = texts.items() if isinstance(texts, Mapping) else texts
         for key, value in pairs:
-            self._keys.append(key)
-            self._values.append(value)
-        self._offsets.append(len(self._keys))
+            self.keys.append(key)
+            self.values.append(value)
+        self.end()
+
+    def end(self) -> None:
+        """A map ends here."""
+        self._offsets.append(len(self.keys))
 
     def finish(self) -> pa.Array:
         """All of them."""
         offsets = pa.Array.from_buffers(pa.int32(), len(self._offsets), [None, pa.py_buffer(self._offsets)])
-        return pa.MapArray.from_arrays(offsets, pa.array(self._keys, pa.string()), pa.array(self._values, pa.string()))
+        return pa.MapArray.from_arrays(offsets, pa.array(self.keys, pa.string()), pa.array(self.values, pa.string()))
 
 
 def optional_texts(maps: Sequence[Any]) -> pa.Array:

@@ -2,6 +2,8 @@
 
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -9,9 +11,9 @@ import pyarrow as pa
 from resourcelease.model.eventdata import EventType
 from resourcelease.model.events import RECORD_VERSION, shard_of
 from resourcelease.spark.arrays import Rows, numbers, struct
-from resourcelease.spark.facts import Facts
-from resourcelease.spark.handles import Handles, handles_of
-from resourcelease.spark.items import Errors, Payloads
+from resourcelease.spark.facts import facts
+from resourcelease.spark.handles import Handles
+from resourcelease.spark.items import errors, payloads
 
 __all__ = ["NOT_A_RECORD", "EventBatch"]
 
@@ -22,6 +24,7 @@ _NAMES = {int(type_): type_.name for type_ in EventType}
 
 # Places in a record.
 _FIRST, _COUNT, _WALL, _NAMESPACE, _PEER, _DATA, _FIELDS = 2, 3, 7, 8, 9, 16, 17
+_COUNT_OF = itemgetter(_COUNT)
 _NUMBERS = {"raft_index": 4, "raft_term": 5, "lease_clock": 6, "pending": 13, "active": 14}
 _TEXTS = {"namespace": _NAMESPACE, "peer_id": _PEER, "principal": 10}
 
@@ -29,41 +32,23 @@ _TEXTS = {"namespace": _NAMESPACE, "peer_id": _PEER, "principal": 10}
 class EventBatch:
     """Takes unpacked records, and makes one Arrow batch of them; only what ``schema`` names is built.
 
-    ``add`` and ``finish`` raise one of ``NOT_A_RECORD`` if something is none; the batch is then of no further use.
+    ``finish`` raises one of ``NOT_A_RECORD`` if something is none. Records are worked on together, a column at a time:
+    of a log of small records the records would else cost more than the events in them.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        names = schema.names
-        self.rows = 0
         self._records: list[Sequence[Any]] = []
-        # Of each record, the row behind its last.
-        self._ends = array("i")
-        self._handles = Handles() if "handle" in names else None
-        self._payloads = Payloads() if "payload" in names else None
-        self._errors = Errors() if "error" in names else None
-        self._facts = Facts() if "metadata" in names else None
+        self.rows = 0
 
-    def add(self, fields: list[Any]) -> None:
+    def add(self, fields: Sequence[Any]) -> None:
         """One record, as it was unpacked."""
-        version, number, _, count = fields[:4]
-        if version != RECORD_VERSION or number not in _NAMES or len(fields) != _FIELDS:
-            raise ValueError(f"a record of another version or type than this release reads: {version}, {number}")
-        data = fields[_DATA]
-        found = handles_of(number, count, data)
-        if number == EventType.PEER_CHANGED:
-            fields[_PEER] = data[0]
-        row, self.rows = self.rows, self.rows + count
-        self._ends.append(self.rows)
-        if self._handles is not None:
-            self._handles.add(count, found)
-        if self._payloads is not None:
-            self._payloads.add(row, number, count, data)
-        if self._errors is not None:
-            self._errors.add(row, number, count, data)
-        if self._facts is not None:
-            self._facts.add(fields, self.rows)
-        self._records.append(fields[:_DATA])
+        self.extend([fields])
+
+    def extend(self, records: Sequence[Sequence[Any]]) -> None:
+        """Some records."""
+        self._records += records
+        self.rows += sum(map(_COUNT_OF, records))
 
     def finish(self, first: int, last: int) -> pa.RecordBatch:
         """The events that were added, those from ``first`` to ``last``."""
@@ -74,11 +59,23 @@ class EventBatch:
 
     def _all(self) -> pa.RecordBatch:
         columns = list(zip(*self._records, strict=True))
-        rows = Rows(self._ends)
-        arrays = [self._column(field, columns, rows) for field in self._schema]
+        if len(columns) != _FIELDS:
+            raise ValueError("a record has more fields or fewer than this release reads")
+        numbers, counts = columns[1], columns[_COUNT]
+        if set(columns[0]) != {RECORD_VERSION} or not set(numbers) <= _NAMES.keys():
+            raise ValueError("a record of another version or type than this release reads")
+        if EventType.PEER_CHANGED in numbers:
+            pairs = zip(numbers, columns[_PEER], columns[_DATA], strict=True)
+            columns[_PEER] = tuple(
+                data[0] if number == EventType.PEER_CHANGED else peer for number, peer, data in pairs
+            )
+        # Also where nobody asks for them: whether there are as many as there are events says whether these are records.
+        handles = Handles(numbers, counts, columns[_DATA])
+        rows = Rows(array("i", accumulate(counts)))
+        arrays = [self._column(field, columns, rows, handles) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _column(self, field: pa.Field, columns: Sequence[Sequence[Any]], rows: Rows) -> pa.Array:
+    def _column(self, field: pa.Field, columns: Sequence[Sequence[Any]], rows: Rows, handles: Handles) -> pa.Array:
         def number(name: str) -> pa.Array:
             return rows.spread(numbers(array("q", columns[_NUMBERS[name]])))
 
@@ -98,15 +95,12 @@ class EventBatch:
                 return rows.spread(pa.array(list(map(shard_of, columns[_NAMESPACE])), pa.string()))
             case "queue":
                 return struct(kind, number)
-        return self._gathered(name, kind, rows)
-
-    def _gathered(self, name: str, kind: pa.DataType, rows: Rows) -> pa.Array:
-        if name == "handle" and self._handles is not None:
-            return self._handles.finish(kind, rows)
-        if name == "payload" and self._payloads is not None:
-            return self._payloads.finish(kind, rows.size)
-        if name == "error" and self._errors is not None:
-            return self._errors.finish(kind, rows.size)
-        if name == "metadata" and self._facts is not None:
-            return self._facts.finish()
+            case "handle":
+                return handles.finish(kind, rows)
+            case "payload":
+                return payloads(kind, rows, columns[1], columns[_COUNT], columns[_DATA])
+            case "error":
+                return errors(kind, rows, columns[1], columns[_COUNT], columns[_DATA])
+            case "metadata":
+                return facts(columns, rows)
         raise LookupError(f"an event has no column {name}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from resourcelease.model.eventdata import DATA, EventType
 from resourcelease.spark.arrays import Rows, Texts
 
-__all__ = ["Facts"]
+__all__ = ["facts"]
 
 # Columns of data that have columns of their own in an event, or are no facts.
 _ELSEWHERE = (
@@ -22,52 +22,68 @@ _TOLD = {
     for type_, data in DATA.items()
 }
 _OPERATION, _CALLERS, _DATA = 11, 12, 16
-_EFFECT, _HEARTBEAT = int(EventType.EFFECT), int(EventType.HEARTBEAT)
+_DRAIN, _EFFECT, _HEARTBEAT = int(EventType.DRAIN_SNAPSHOT), int(EventType.EFFECT), int(EventType.HEARTBEAT)
 
 
-class Facts:
-    """Gathers the metadata of records; the events of one record share it, but where it has a value for each."""
-
-    def __init__(self) -> None:
-        self._texts = Texts()
-        self._ends = array("i")
-
-    def add(self, fields: Sequence[Any], rows: int) -> None:
-        """One record; ``rows`` are those up to its last."""
-        number, count, data = fields[1], fields[3], fields[_DATA]
-        said = dict(fields[_CALLERS] or {})
-        each: tuple[str, list[int]] | None = None
-        for name, place in _TOLD[number]:
-            value = data[place] if place < len(data) else None
-            if type(value) is list:
-                each = name, value
-            elif not (value is None or value == "" or (type(value) is int and not value)):
-                said[name] = value if type(value) is str else _words(value)
-        if number == _EFFECT and data[0] == "finish":
-            said.pop("value", None)
-        if number == _HEARTBEAT and not data[0]:
-            said["all_of_peer"] = "true"
-        if fields[_OPERATION]:
-            said["operation_id"] = fields[_OPERATION]
+def facts(columns: Sequence[Sequence[Any]], rows: Rows) -> pa.Array:
+    """The metadata of the events of records, a map a row; ``columns`` are the fields of all records."""
+    texts, ends, row = Texts(), array("i"), 0
+    keys, values = texts.keys, texts.values
+    fields = zip(*(columns[place] for place in (1, 3, _OPERATION, _CALLERS, _DATA)), strict=True)
+    for number, count, operation, callers, data in fields:
+        row += count
+        told = _TOLD[number]
+        if not callers and not told and (data or number != _HEARTBEAT):
+            # Most records: nothing but the operation.
+            if operation:
+                keys.append("operation_id")
+                values.append(operation)
+            texts.end()
+            ends.append(row)
+            continue
+        said = dict(callers or {})
+        each = _tell(said, told, number, data)
+        if operation:
+            said["operation_id"] = operation
         if each is None:
-            self._texts.add(said)
-            self._ends.append(rows)
-            return
-        name, values = each
-        if len(values) != count:
+            texts.add(said)
+            ends.append(row)
+            continue
+        name, own = each
+        if len(own) != count:
             raise ValueError(f"{name} does not have as many values as there are events")
-        for place, value in enumerate(values):
-            self._texts.add(said | {name: str(value)} if value else said)
-            self._ends.append(rows - count + place + 1)
+        for place, value in enumerate(own):
+            texts.add(said | {name: str(value)} if value else said)
+            ends.append(row - count + place + 1)
+    if len(ends) == rows.size:
+        return texts.finish()
+    return texts.finish().take(Rows(ends).numbered())
 
-    def finish(self) -> pa.Array:
-        """A map a row."""
-        rows = Rows(self._ends)
-        return self._texts.finish().take(rows.numbered())
+
+def _tell(
+    said: dict[str, str], told: Sequence[tuple[str, int]], number: int, data: Sequence[Any]
+) -> tuple[str, list[int]] | None:
+    """Adds what a record says; gives back what it says of each event by itself."""
+    each: tuple[str, list[int]] | None = None
+    for name, place in told:
+        value: Any = data[place] if place < len(data) else None
+        kind = type(value)
+        if kind is int:
+            if value:
+                said[name] = str(value)
+        elif kind is list:
+            each = name, value
+        elif not (value is None or value == ""):
+            said[name] = value if kind is str else _words(value)
+    if number == _EFFECT and data[0] == "finish":
+        said.pop("value", None)
+    if number == _DRAIN and said["more"] != "true":
+        del said["more"]
+    if number == _HEARTBEAT and not data[0]:
+        said["all_of_peer"] = "true"
+    return each
 
 
 def _words(value: Any) -> str:
-    if type(value) is int:
-        return str(value)
     # The result of an effect is no fact, and is taken out above.
     return "" if type(value) is bytes else json.dumps(value)

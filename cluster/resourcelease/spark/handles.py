@@ -1,13 +1,12 @@
 """The ownership handles in records: which columns of each type's data are ids, attempts and fences."""
 
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from resourcelease.model.eventdata import EventType
-from resourcelease.spark.arrays import Rows, numbers, struct
+from resourcelease.spark.arrays import Rows, struct
 
 __all__ = ["Handles", "handles_of"]
 
@@ -76,24 +75,22 @@ _NO_HANDLE: Columns = ((0,), 0, 0)
 
 
 class Handles:
-    """Gathers handles, record after record."""
+    """The handles of many records."""
 
-    def __init__(self) -> None:
-        self._columns = {name: array("q") for name in ("sequence_id", "attempt", "lease_id")}
-        self._absent: list[bool] = []
-
-    def add(self, count: int, found: Columns | None) -> None:
-        """The handles of one record."""
-        self._absent.append(found is None)
-        for column, values in zip(self._columns.values(), found or _NO_HANDLE, strict=True):
-            if type(values) is int:
-                column.extend(array("q", (values,)) * count)
-            elif len(values) == count:  # type: ignore[arg-type]
-                column.extend(values)  # type: ignore[arg-type]
-            else:
-                raise ValueError("the columns do not have as many values as there are events")
+    def __init__(self, numbers: Sequence[int], counts: Sequence[int], datas: Sequence[Sequence[Any]]) -> None:
+        found = [_OF[number](count, data) for number, count, data in zip(numbers, counts, datas, strict=True)]
+        self._absent = None if None not in found else [each is None for each in found]
+        ids, attempts, fences = zip(*[each or _NO_HANDLE for each in found], strict=True)
+        if list(map(len, ids)) != list(counts) or min(counts) < 1:
+            raise ValueError("the columns do not have as many values as there are events")
+        self._counts = counts
+        self._columns: dict[str, Sequence[Any]] = {"sequence_id": ids, "attempt": attempts, "lease_id": fences}
 
     def finish(self, kind: pa.DataType, rows: Rows) -> pa.Array:
         """All of them, as a struct of the fields that are wanted."""
-        absent = rows.spread(pa.array(self._absent)) if any(self._absent) else None
-        return struct(kind, lambda name: numbers(self._columns[name]), absent)
+        absent = None if self._absent is None else rows.spread(pa.array(self._absent))
+
+        def column(name: str) -> pa.Array:
+            return rows.each(self._columns[name], self._counts)
+
+        return struct(kind, column, absent)

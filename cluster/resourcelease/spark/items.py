@@ -1,6 +1,7 @@
 """The items and the errors in records: what few events have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgpack
@@ -8,24 +9,25 @@ import pyarrow as pa
 
 from resourcelease.model.eventdata import EventType
 from resourcelease.model.items import Item, ItemColumns
-from resourcelease.spark.arrays import Sparse, optional_texts, struct
+from resourcelease.spark.arrays import Rows, Sparse, optional_texts, struct
 
-__all__ = ["Errors", "Payloads"]
+__all__ = ["errors", "payloads"]
 
 # A page of a bundle is (content, digest of the content); of the content's parts this one is the items' columns, in the
 # order of ``Item``.
 _PAGE_COLUMNS = 7
 
 
-class Payloads:
-    """The items of ENQUEUE events, and of RESTORE_SNAPSHOT events, whose page holds them."""
+_NAMES = ItemColumns._fields[1:9]
+_KINDS = {"body": pa.binary(), "priority": pa.int32()}
 
-    def __init__(self) -> None:
-        self._where = Sparse()
-        self._columns: dict[str, list[Any]] = {name: [] for name in ItemColumns._fields[1:9]}
 
-    def add(self, row: int, number: int, count: int, data: Sequence[Any]) -> None:
-        """What one record says, whose first event is in this row."""
+def payloads(
+    kind: pa.DataType, rows: Rows, numbers: Sequence[int], counts: Sequence[int], datas: Sequence[Sequence[Any]]
+) -> pa.Array:
+    """The items of ENQUEUE events, and of RESTORE_SNAPSHOT events, whose page holds them; null in other rows."""
+    where, found, sizes, row = Sparse(), [], [], 0
+    for number, count, data in zip(numbers, counts, datas, strict=True):
         if number == EventType.ENQUEUE:
             size, *columns = msgpack.unpackb(data[1])
             if size != count:
@@ -33,29 +35,31 @@ class Payloads:
         elif number == EventType.RESTORE_SNAPSHOT and data[0]:
             columns = _of_page(data[3], data[2])
         else:
-            return
-        self._where.add(row, count)
-        for (_, values), column in zip(self._columns.items(), columns, strict=False):
-            if type(column) is not list:
-                values.extend([column] * count)
-            elif len(column) == count:
-                values.extend(column)
-            else:
-                raise ValueError("a column of an item does not have as many values as there are items")
-
-    def finish(self, kind: pa.DataType, rows: int) -> pa.Array:
-        """All of them, as a struct of the fields that are wanted."""
-
-        def column(name: str) -> pa.Array:
-            values = self._columns[name]
-            if name == "attributes":
-                return optional_texts(values)
-            return pa.array(values, _KINDS.get(name, pa.string()))
-
-        return self._where.spread(struct(kind, column), rows)
+            row += count
+            continue
+        where.add(row, count)
+        row += count
+        found.append(columns)
+        sizes.append(count)
+    if not found:
+        return pa.nulls(rows.size, kind)
+    by_name = dict(zip(_NAMES, zip(*found, strict=False), strict=False))
+    values = struct(kind, lambda name: _column(name, by_name[name], sizes))
+    return where.spread(values, rows.size)
 
 
-_KINDS = {"body": pa.binary(), "priority": pa.int32()}
+def _column(name: str, columns: Sequence[Any], sizes: Sequence[int]) -> pa.Array:
+    """One column of all items; in each record it is a list, or one value for all of them."""
+    kind, first = _KINDS.get(name, pa.string()), columns[0]
+    if type(first) is not list and name != "attributes" and columns.count(first) == len(columns):
+        if first is None:
+            return pa.nulls(sum(sizes), kind)
+        return pa.repeat(pa.scalar(first, kind), sum(sizes))
+    spread = [column if type(column) is list else [column] * size for column, size in zip(columns, sizes, strict=True)]
+    if list(map(len, spread)) != sizes:
+        raise ValueError("a column of an item does not have as many values as there are items")
+    values = list(chain.from_iterable(spread))
+    return optional_texts(values) if name == "attributes" else pa.array(values, kind)
 
 
 def _of_page(page: bytes, places: Sequence[int]) -> list[list[Any]]:
@@ -63,15 +67,13 @@ def _of_page(page: bytes, places: Sequence[int]) -> list[list[Any]]:
     return [[column[place] for place in places] for column in columns[: len(Item._fields) - 2]]
 
 
-class Errors:
-    """What workers said of attempts that failed, and why ops were refused."""
-
-    def __init__(self) -> None:
-        self._where = Sparse()
-        self._found: list[tuple[str, str, Any]] = []
-
-    def add(self, row: int, number: int, count: int, data: Sequence[Any]) -> None:
-        """What one record says, whose first event is in this row."""
+def errors(
+    kind: pa.DataType, rows: Rows, numbers: Sequence[int], counts: Sequence[int], datas: Sequence[Sequence[Any]]
+) -> pa.Array:
+    """What workers said of attempts that failed, and why ops were refused; null in other rows."""
+    where, found, row = Sparse(), [], 0
+    for number, count, data in zip(numbers, counts, datas, strict=True):
+        row += count
         if number == EventType.FAILED and data[3]:
             failures = data[3] * count if len(data[3]) == 1 else data[3]
             if len(failures) != count:
@@ -79,17 +81,15 @@ class Errors:
         elif number == EventType.REJECTED:
             failures = [(data[0], data[1], None)]
         else:
-            return
-        self._where.add(row, count)
-        self._found += failures
+            continue
+        where.add(row - count, count)
+        found += failures
+    if not found:
+        return pa.nulls(rows.size, kind)
+    columns = dict(zip(("code", "message", "metadata"), zip(*found, strict=True), strict=False))
 
-    def finish(self, kind: pa.DataType, rows: int) -> pa.Array:
-        """All of them, as a struct of the fields that are wanted."""
-        columns = dict(zip(("code", "message", "metadata"), zip(*self._found, strict=True), strict=False))
-        makers: dict[str, Callable[[Any], pa.Array]] = {"metadata": optional_texts}
+    def column(name: str) -> pa.Array:
+        values = columns.get(name, ())
+        return optional_texts(values) if name == "metadata" else pa.array(values, pa.string())
 
-        def column(name: str) -> pa.Array:
-            values = columns.get(name, ())
-            return makers.get(name, lambda texts: pa.array(texts, pa.string()))(values)
-
-        return self._where.spread(struct(kind, column), rows)
+    return where.spread(struct(kind, column), rows.size)

@@ -1,13 +1,16 @@
 """Plots as SVG, drawn here: they stand in the page itself and load nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["COLOURS", "Band", "bars", "columns", "lines", "timeline"]
+__all__ = ["COLOURS", "Band", "bars", "columns", "lines", "span_of", "timeline"]
 
 # Told apart also by those who do not see red and green alike.
-COLOURS = ("#3b6fb6", "#e08e2b", "#4c9f70", "#b5483a", "#7d5ba6", "#8a6d3b", "#c26b9c", "#6b7280", "#a8a032", "#2fa3b5")
+COLOURS = (
+    "#3b6fb6", "#e08e2b", "#4c9f70", "#b5483a", "#7d5ba6", "#8a6d3b", "#c26b9c", "#6b7280", "#a8a032", "#2fa3b5",
+    "#1d3f72", "#f3c178", "#1f5c3a", "#e39b90", "#c3b1de", "#4a3717", "#f0c9de", "#b8bec7",
+)  # fmt: skip
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 64, 12, 10, 34
 
 
@@ -38,9 +41,9 @@ def columns(labels: Sequence[str], series: Mapping[str, Sequence[float]], *, hei
 
 
 def lines(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], *, height: int = 230) -> str:
-    """A line for each series; where a value is None the line is broken."""
+    """A line for each series, of times in milliseconds; where a value is None the line is broken."""
     most = max((value for values in series.values() for value in values if value is not None), default=0)
-    plot = _Plot(height, most)
+    plot = _Plot(height, most, span_of)
     step = plot.width / max(len(labels), 1)
     for number, (name, values) in enumerate(series.items()):
         colour, path, drawn = COLOURS[number % len(COLOURS)], "", False
@@ -51,18 +54,19 @@ def lines(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], *
             x, y = _LEFT + step * (place + 0.5), plot.y(value)
             path += f"{'L' if drawn else 'M'}{x:.1f} {y:.1f}"
             drawn = True
-            title = escape(f"{labels[place]}, {name}: {value:,.0f}")
+            title = escape(f"{labels[place]}, {name}: {span_of(value)}")
             plot.add(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{title}</title></circle>')
         plot.add(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
     return plot.done(labels, list(series))
 
 
-def bars(rows: Sequence[tuple[str, float]], *, colour: str = COLOURS[0]) -> str:
-    """A bar for each row, its name before it and its value behind it."""
+def bars(rows: Sequence[tuple[str, float]], *, colours: Sequence[str] = COLOURS[:1]) -> str:
+    """A bar for each row, its name before it and its value behind it; ``colours`` one for each, or one for all."""
     most, left, step = max((value for _, value in rows), default=0) or 1, 300, 22
     parts = []
     for place, (name, value) in enumerate(rows):
         y, width = place * step, (_WIDTH - left - 80) * value / most
+        colour = colours[place] if len(colours) > 1 else colours[0]
         shown = name if len(name) <= 46 else name[:45] + "…"
         parts.append(
             f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(shown)}<title>{escape(name)}</title></text>'
@@ -95,16 +99,17 @@ def timeline(names: Sequence[str], bands: Sequence[Band], ends: tuple[str, str])
 class _Plot:
     """Axes, a grid and what is drawn between them."""
 
-    def __init__(self, height: int, most: float) -> None:
+    def __init__(self, height: int, most: float, told: Callable[[float], str] | None = None) -> None:
         self.width = _WIDTH - _LEFT - _RIGHT
         self._height = height
-        self._most = _round_up(most)
+        self._most = _round_up(most) if told is None else _round_up_ms(most)
+        told = told or _short
         self._parts: list[str] = []
         for part in range(5):
             value = self._most * part / 4
             y = self.y(value)
             self.add(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            self.add(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>')
+            self.add(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{told(value)}</text>')
 
     def y(self, value: float) -> float:
         """Where a value is."""
@@ -151,6 +156,37 @@ def _round_up(value: float) -> float:
     while size * 10 < value:
         size *= 10
     return next(size * part for part in (1, 2, 4, 5, 8, 10) if size * part >= value)
+
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def span_of(ms: float) -> str:
+    """Milliseconds as people say them.
+
+    >>> span_of(0), span_of(250), span_of(1500), span_of(3_688_000), span_of(7_200_000)
+    ('0', '250 ms', '1.5 s', '1 h 1 min', '2 h')
+    """
+    for (size, name), (less, below) in zip(_UNITS, (*_UNITS[1:], (1, "ms")), strict=True):
+        if ms >= size:
+            if name == "s":
+                return f"{ms / size:.3g} s"
+            whole, rest = divmod(round(ms / less), size // less)
+            return f"{whole} {name} {rest} {below}" if rest else f"{whole} {name}"
+    return f"{ms:.3g} ms" if ms else "0"
+
+
+def _round_up_ms(ms: float) -> float:
+    """The next time that reads well in quarters.
+
+    >>> _round_up_ms(31_000), _round_up_ms(3_688_000), _round_up_ms(7)
+    (40000, 7200000, 8)
+    """
+    for size in (86_400_000, 3_600_000, 60_000):
+        if ms > size:
+            parts = (1, 2, 4, 8, 12, 20, 40, 60)
+            return next((size * part for part in parts if size * part >= ms), size * _round_up(ms / size))
+    return _round_up(ms)
 
 
 def _short(value: float) -> str:

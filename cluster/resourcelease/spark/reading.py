@@ -1,6 +1,9 @@
 """Reads a piece of a log as Arrow batches."""
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from resourcelease.storage.segments import CorruptSegment, Frame, Query, Segment
 __all__ = ["read_piece"]
 
 # A batch is handed over once it has so many rows, or so many bytes of records went into it.
-BATCH_ROWS = 16_384
+BATCH_ROWS = 32_768
 BATCH_BYTES = 8 << 20
 
 # Every record of version 1 begins with these bytes, and then the number of its type.
@@ -31,17 +34,32 @@ def read_piece(piece: Piece, query: Query, schema: pa.Schema, *, verify: bool = 
     )
     if verify:
         verify_file(Path(piece.path))
-    with SegmentFile(Path(piece.path)) as file:
+    with _no_search_for_cycles(), SegmentFile(Path(piece.path)) as file:
         batch, taken = EventBatch(schema), 0
         for frame in _frames(file, piece, query):
-            for fields, size in _records(frame, query):
-                _add(batch, fields, frame)
-                taken += size
+            records, size = _records(frame, query)
+            # A frame may hold an entry of any size; else its records go together.
+            groups = [records] if size <= BATCH_BYTES else [[one] for one in records]
+            for group in groups:
+                _extend(batch, group, frame)
+                taken += size // len(groups)
                 if batch.rows >= BATCH_ROWS or taken >= BATCH_BYTES:
                     yield _finished(batch, query, frame)
                     batch, taken = EventBatch(schema), 0
         if batch.rows:
             yield _finished(batch, query, frame)
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Records are many small lists, none of which refers to another; to look through them costs a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _frames(file: SegmentFile, piece: Piece, query: Query) -> Iterator[Frame]:
@@ -55,25 +73,39 @@ def _frames(file: SegmentFile, piece: Piece, query: Query) -> Iterator[Frame]:
             yield frame
 
 
-def _records(frame: Frame, query: Query) -> Iterator[tuple[list[Any], int]]:
-    """The records of a frame that are wanted, unpacked, each with its length."""
-    expected, unpack = frame.meta.span.first, msgpack.unpackb
-    for entry in frame.entries():
-        for encoded in entry:
-            if query.types and encoded[:4] == _PREFIX and not query.types >> encoded[4] & 1:
-                continue
-            try:
-                fields = unpack(encoded)
-                number, first, count = fields[1:4]
-                wall_ms, namespace = fields[7:9]
-                if not query.types and first != expected:
-                    raise _corrupt(frame, f"event {first} stands where {expected} belongs")
-                expected += count
-                wanted = _wants(query, number, first, count, wall_ms, namespace)
-            except NOT_A_RECORD as error:
-                raise _corrupt(frame, f"not an event record: {error}") from error
-            if wanted:
-                yield fields, len(encoded)
+def _records(frame: Frame, query: Query) -> tuple[list[list[Any]], int]:
+    """The records of a frame that are wanted, unpacked, and how many bytes they have."""
+    encoded = [one for entry in frame.entries() for one in entry]
+    if query.types:
+        mask = query.types
+        encoded = [one for one in encoded if one[:4] != _PREFIX or mask >> one[4] & 1]
+    try:
+        records = list(map(msgpack.unpackb, encoded))
+        if not query.types:
+            _check_order(frame, records)
+        if not _wants_all(query, frame):
+            records = [one for one in records if _wants(query, *one[1:4], *one[7:9])]
+    except NOT_A_RECORD as error:
+        raise _corrupt(frame, f"not an event record: {error}") from error
+    return records, sum(map(len, encoded))
+
+
+def _check_order(frame: Frame, records: list[list[Any]]) -> None:
+    """The records follow each other without a gap."""
+    counts = [one[3] for one in records]
+    expected = list(accumulate(counts, initial=frame.meta.span.first))
+    for record, number in zip(records, expected, strict=False):
+        if record[2] != number:
+            raise _corrupt(frame, f"event {record[2]} stands where {number} belongs")
+
+
+def _wants_all(query: Query, frame: Frame) -> bool:
+    """Whether the description of a frame says already that everything in it is wanted."""
+    span = frame.meta.span
+    in_range = query.first <= span.first and (not query.last or span.last <= query.last)
+    in_time = query.from_ms <= span.least_wall_ms and (query.until_ms < 0 or span.most_wall_ms <= query.until_ms)
+    in_spaces = query.namespaces is None or span.counts.keys() <= query.namespaces
+    return in_range and in_time and in_spaces and not query.types
 
 
 def _wants(query: Query, number: int, first: int, count: int, wall_ms: int, namespace: str) -> bool:
@@ -85,9 +117,9 @@ def _wants(query: Query, number: int, first: int, count: int, wall_ms: int, name
     return in_time and (not query.types or bool(query.types >> number & 1))
 
 
-def _add(batch: EventBatch, fields: list[Any], frame: Frame) -> None:
+def _extend(batch: EventBatch, records: list[list[Any]], frame: Frame) -> None:
     try:
-        batch.add(fields)
+        batch.extend(records)
     except NOT_A_RECORD as error:
         raise _corrupt(frame, f"not an event record: {error}") from error
 

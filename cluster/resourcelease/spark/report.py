@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from resourcelease.spark.lineage_anomalies import ANOMALIES
-from resourcelease.spark.plots import COLOURS, Band, bars, columns, lines, timeline
+from resourcelease.spark.plots import COLOURS, Band, bars, columns, lines, span_of, timeline
 
 __all__ = ["Findings", "page"]
 
@@ -15,6 +15,10 @@ Row = Mapping[str, Any]
 _OUTCOMES = dict(zip(("completed", "given_back", "drained", "held", "expired", "failed"), (
     COLOURS[2], COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[5], COLOURS[3],
 ), strict=True))  # fmt: skip
+
+
+# Lines in one plot; the tables have all.
+_LINES_MAX = 10
 
 
 class Findings(NamedTuple):
@@ -41,7 +45,7 @@ def page(found: Findings) -> str:
     """The whole page."""
     sections = [
         ("Is anything wrong?", _anomalies(found)),
-        ("How leases ended", bars(sorted(found.outcomes.items(), key=lambda one: -one[1]))),
+        ("How leases ended", _ends(found.outcomes)),
         ("Events by hour", _by_hour(found.activity, "type", "events")),
         ("Waiting for a lease", _times(found.times, "waited_ms")),
         ("Holding a lease", _times(found.times, "held_ms")),
@@ -59,6 +63,14 @@ def page(found: Findings) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
         f'<h1>{escape(found.title)}</h1><div class="facts">{facts}</div>{body}</body></html>'
     )
+
+
+def _ends(outcomes: Mapping[str, int]) -> str:
+    """In the colours that outcomes have on the whole page."""
+    rows = sorted(outcomes.items(), key=lambda one: -one[1])
+    if not rows:
+        return _nothing("no leases")
+    return bars([(_words(name), count) for name, count in rows], colours=[_OUTCOMES[name] for name, _ in rows])
 
 
 def _anomalies(found: Findings) -> str:
@@ -89,10 +101,11 @@ def _times(rows: Sequence[Row], measure: str) -> str:
         for part in ("median", "p95"):
             values = series.setdefault(f"{row['namespace']} {part}", [None] * len(hours))
             values[hours.index(row["hour"])] = row[f"{measure}_{part}"]
-    drawn = lines(_hours(hours), dict(list(series.items())[: len(COLOURS)])) if rows else _nothing("no leases")
+    drawn = lines(_hours(hours), dict(list(series.items())[:_LINES_MAX])) if rows else _nothing("no leases")
     names = [f"{measure}_{part}" for part in ("mean", "median", "p95", "max")]
-    table = _table(("namespace", "hour", "leases", *names), rows)
-    return f'{drawn}<p class="note">Milliseconds of the lease clock.</p>{table}'
+    spelled = [{**row, **{name: None if row[name] is None else span_of(row[name]) for name in names}} for row in rows]
+    table = _table(("namespace", "hour", "leases", *names), spelled)
+    return f'{drawn}<p class="note">By the lease clock, which stands still while the cluster has no leader.</p>{table}'
 
 
 def _holders(rows: Sequence[Row]) -> str:
@@ -106,7 +119,7 @@ def _holders(rows: Sequence[Row]) -> str:
     bands = []
     for row in known:
         until = row["ended_at"] or end
-        held = f"{row['outcome']}, {row['held_ms']:,} ms" if row["held_ms"] is not None else row["outcome"]
+        held = f"{_words(row['outcome'])}, {span_of(row['held_ms'])}" if row["held_ms"] is not None else row["outcome"]
         who = f"{row['peer_id']}" + (f" as {row['principal']}" if row["principal"] else "")
         bands.append(
             Band(
@@ -117,7 +130,9 @@ def _holders(rows: Sequence[Row]) -> str:
                 f"item {row['item']}, attempt {row['attempt']}, fence {row['fence']}: {who}, {held}",
             )
         )
-    keys = "".join(f'<span><i style="background:{colour}"></i>{name}</span>' for name, colour in _OUTCOMES.items())
+    keys = "".join(
+        f'<span><i style="background:{colour}"></i>{_words(name)}</span>' for name, colour in _OUTCOMES.items()
+    )
     drawn = timeline(names, bands, (_when(begin), _when(end)))
     return (
         f'{drawn}<p class="legend">{keys}</p><p class="note">The resources that were leased most; point at a band.</p>'
@@ -145,7 +160,7 @@ def _failures(rows: Sequence[Row]) -> str:
         "last_at",
         "last_message",
     )
-    return bars(named, colour=COLOURS[3]) + _table(names, rows)
+    return bars(named, colours=COLOURS[3:4]) + _table(names, rows)
 
 
 def _churn(rows: Sequence[Row]) -> str:
@@ -164,7 +179,7 @@ def _paths(rows: Sequence[Row]) -> str:
     told = [
         {
             **row,
-            "path": " → ".join(f"{step['peer_id']} ({step['outcome']})" for step in row["path"]),
+            "path": " → ".join(f"{step['peer_id']} ({_words(step['outcome'])})" for step in row["path"]),
             "resource": f"{row['resource_type']}/{row['resource_id']}",
         }
         for row in rows
@@ -174,7 +189,7 @@ def _paths(rows: Sequence[Row]) -> str:
 
 def _table(names: Sequence[str], rows: Iterable[Row], limit: int = 50) -> str:
     rows = list(rows)
-    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in names)
+    head = "".join(f"<th>{escape(_words(name.replace('_ms', '')))}</th>" for name in names)
     lines_ = ["".join(_cell(row[name]) for name in names) for row in rows[:limit]]
     more = (
         f'<p class="note">The first {limit} of {len(rows):,}; all are in the Parquet files.</p>'
@@ -191,6 +206,10 @@ def _cell(value: object) -> str:
         text = _when(value) if isinstance(value, datetime) else "" if value is None else str(value)
         return f"<td>{escape(text)}</td>"
     return f'<td class="n">{value:,.0f}</td>'
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _nothing(text: str) -> str:

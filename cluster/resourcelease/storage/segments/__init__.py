@@ -1,6 +1,6 @@
 """The log of events on disk: segment files, their writer, their readers; see ``docs/segment-format.md``."""
 
-from resourcelease.storage.segments.directory import Owner, Register, segment_paths
+from resourcelease.storage.segments.directory import Owner, Register, put_aside, segment_paths
 from resourcelease.storage.segments.errors import (
     CorruptSegment,
     Damage,
@@ -21,7 +21,7 @@ from resourcelease.storage.segments.points import SEGMENT_POINTS
 from resourcelease.storage.segments.query import Query
 from resourcelease.storage.segments.retention import Retention
 from resourcelease.storage.segments.summary import Span
-from resourcelease.storage.segments.verify import Checked, Problem, Report, verify, verify_file
+from resourcelease.storage.segments.verify import Checked, Problem, Report, verify, verify_content, verify_file
 from resourcelease.storage.segments.writer import SegmentWriter
 
 __all__ = [
@@ -47,8 +47,10 @@ __all__ = [
     "SEGMENT_VERSION",
     # Verifying and mending.
     "verify",
+    "verify_content",
     "verify_file",
     "install",
+    "put_aside",
     "Report",
     "Checked",
     "Problem",

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resourcelease.storage.errors import CorruptStore, NewerFormat, WrongIdentity
-from resourcelease.storage.layout import write_json
+from resourcelease.storage.layout import fsync_directory, write_json
 from resourcelease.storage.segments.format import SEGMENT_VERSION, SUFFIX
 
-__all__ = ["DRAFT_SUFFIX", "Owner", "Register", "segment_paths"]
+__all__ = ["ASIDE_SUFFIX", "DRAFT_SUFFIX", "Owner", "Register", "put_aside", "segment_paths"]
 
+# Files that were found to be no part of the log, and kept for whoever looks for the cause.
+ASIDE_SUFFIX = ".damaged"
 # What is being put in place; deleted on the next start if the node dies over it.
 DRAFT_SUFFIX = ".incoming"
 _REGISTER = "register.json"
@@ -25,6 +27,10 @@ class Owner(NamedTuple):
     node_id: str
     shard: str = ""
 
+    def wrote(self, cluster_id: str, shard: str) -> bool:
+        """Whether what names this cluster and shard belongs here."""
+        return (self.cluster_id, self.shard) == (cluster_id, shard)
+
 
 def segment_paths(directory: Path) -> list[tuple[int, Path]]:
     """First sequence number and path of every segment file, in order. Files with other names are nobody's business."""
@@ -34,6 +40,14 @@ def segment_paths(directory: Path) -> list[tuple[int, Path]]:
         if path.name.endswith(SUFFIX) and len(digits) == _DIGITS and digits.isdecimal() and digits.isascii():
             found.append((int(digits), path))
     return sorted(found)
+
+
+def put_aside(path: Path) -> Path:
+    """Takes a file out of the log that is no part of it; it is kept under another name."""
+    aside = path.with_name(path.name + ASIDE_SUFFIX)
+    path.rename(aside)
+    fsync_directory(path.parent)
+    return aside
 
 
 class Register:

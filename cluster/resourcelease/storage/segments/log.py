@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from resourcelease.model.events import Event, Record
-from resourcelease.storage.segments.directory import segment_paths
+from resourcelease.storage.segments.directory import Owner, segment_paths
 from resourcelease.storage.segments.errors import CorruptSegment, Damage, HistoryGone, HistoryMissing
 from resourcelease.storage.segments.file import SegmentFile
 from resourcelease.storage.segments.footer import Footer
@@ -33,8 +33,10 @@ class Log:
     Iterators end with what is there; ask again with ``query.starting(next)`` for what has been written since.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, owner: Owner | None = None) -> None:
         self.directory = directory
+        # Whose log it is, if the reader knows: files of others are then no part of it.
+        self.owner = owner
 
     def segments(self) -> list[SegmentInfo]:
         """All files, in order. Reads headers and footers, and of an open file the descriptions of its frames."""
@@ -63,7 +65,7 @@ class Log:
         paths = segment_paths(self.directory)
         # The last file may be there and have nothing in it yet.
         for first, path in reversed(paths):
-            file = _opened(path, last=path is paths[-1][1])
+            file = self._opened(path, last=path is paths[-1][1])
             if file is not None:
                 with file:
                     last = _info(file).last
@@ -125,7 +127,7 @@ class Log:
             place = max(place for place, (first, _) in enumerate(paths) if first <= wanted)
             is_last = place + 1 == len(paths)
             try:
-                file = _opened(paths[place][1], last=is_last)
+                file = self._opened(paths[place][1], last=is_last)
             except FileNotFoundError:
                 continue  # retired meanwhile
             if file is not None and file.footer is not None and file.footer.span.last < wanted:
@@ -135,6 +137,20 @@ class Log:
                     return None, True
                 raise HistoryMissing(self.directory, max(wanted, last + 1), paths[place + 1][0] - 1)
             return file, is_last
+
+    def _opened(self, path: Path, *, last: bool) -> SegmentFile | None:
+        """A file; None if it is the last one and not even its header is written."""
+        try:
+            file = SegmentFile(path)
+        except CorruptSegment as error:
+            if last and error.kind is Damage.CUT:
+                return None
+            raise
+        if self.owner is not None and not self.owner.wrote(file.header.cluster_id, file.header.shard):
+            file.close()
+            reason = f"it is of cluster {file.header.cluster_id}, shard {file.header.shard!r}"
+            raise CorruptSegment(path, 0, reason, Damage.STRANGER)
+        return file
 
     def _refuse(self, wanted: int, paths: list[tuple[int, Path]]) -> None:
         if paths or wanted > 1:
@@ -161,16 +177,6 @@ class Log:
                 raise CorruptSegment(file.path, offset, reason, Damage.CUT)
             if first > file.footer.span.last:
                 return first - 1
-
-
-def _opened(path: Path, *, last: bool) -> SegmentFile | None:
-    """A file; None if it is the last one and not even its header is written."""
-    try:
-        return SegmentFile(path)
-    except CorruptSegment as error:
-        if last and error.kind is Damage.CUT:
-            return None
-        raise
 
 
 def _info(file: SegmentFile) -> SegmentInfo:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from resourcelease.storage.layout import fsync_directory
 from resourcelease.storage.points import reach
+from resourcelease.storage.segments.directory import put_aside
 from resourcelease.storage.segments.errors import CorruptSegment, SegmentsStopped
 from resourcelease.storage.segments.file import SegmentFile
 from resourcelease.storage.segments.footer import Footer, FramePlace, pack_footer
@@ -179,7 +180,7 @@ def _put_aside(path: Path, error: CorruptSegment) -> None:
     if error.kind == "cut":
         path.unlink()
     else:
-        path.rename(path.with_name(path.name + ".damaged"))
+        put_aside(path)
     fsync_directory(path.parent)
 
 

@@ -16,7 +16,7 @@ from resourcelease.storage.segments.format import Header
 from resourcelease.storage.segments.frames import Frame
 from resourcelease.storage.segments.summary import Span, Tally
 
-__all__ = ["Checked", "Problem", "Report", "verify", "verify_file"]
+__all__ = ["Checked", "Problem", "Report", "verify", "verify_content", "verify_file"]
 
 Progress = Callable[[int, int], None]
 
@@ -141,6 +141,25 @@ def verify_file(path: Path, progress: Callable[[int], None] = lambda done: None)
         ends_early = file.footer is not None and file.footer.ends_early
         torn = 0 if file.sealed else file.size - end
         return Checked(path, file.header, last, chain, file.sealed, ends_early, recomputed, torn)
+
+
+def verify_content(path: Path, progress: Callable[[int], None] = lambda done: None) -> bool:
+    """Whether a file is sealed, and then that every byte of it and its digest are what was written.
+
+    Cheaper than ``verify_file``, since records are not decoded. Raises ``CorruptSegment`` at what is not in order.
+    """
+    with SegmentFile(path) as file:
+        if file.footer is None:
+            return False
+        chain = file.header.chain
+        for frame in file.scan():
+            chain = frame.chained(chain)
+            if chain != frame.meta.chain:
+                raise _wrong(frame, "its content does not chain up to the digest that it carries")
+            progress(frame.end)
+        if chain != file.footer.digest:
+            raise CorruptSegment(path, file.footer.offset, "the footer's digest is not that of the content")
+        return True
 
 
 def _check_frame(frame: Frame, chain: bytes) -> bytes:
