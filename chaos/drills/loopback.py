@@ -11,6 +11,7 @@ from typing import Any
 from chaos.drills.cluster import Cluster, node_tables
 from chaos.drills.network import Link, Rule
 from chaos.drills.node import Node
+from chaos.drills.scene import Drill
 from resourcelease.cli.processes import free_ports
 
 __all__ = ["Loopback", "ProxyNetwork"]
@@ -47,6 +48,10 @@ class ProxyNetwork:
         """The connections of these links are reset once."""
         await self._order(reset=[list(link) for link in links])
 
+    async def set_names(self, there: bool) -> None:
+        """There are none here."""
+        raise OSError("nodes on loopback have no names")
+
     async def close(self) -> None:
         """Ends the process."""
         process, self._process = self._process, None
@@ -79,13 +84,15 @@ class Loopback:
 
     name = "loopback"
     delays = True
+    names = False
 
     def why_not(self) -> str:
         """Why it cannot be used here; it always can."""
         return ""
 
-    async def found(self, directory: Path, count: int, *, proxied_clients: bool) -> Cluster:
-        """A new cluster, not started."""
+    async def found(self, directory: Path, count: int, drill: Drill) -> Cluster:
+        """A new cluster as a drill needs it, not started."""
+        proxied_clients = drill.proxied_clients
         network = ProxyNetwork()
         await network.start()
         names = [f"n{number}" for number in range(1, count + 1)]

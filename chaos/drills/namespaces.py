@@ -16,6 +16,7 @@ from typing import Any
 from chaos.drills.cluster import Cluster, node_tables
 from chaos.drills.network import CLIENTS, Link, Rule
 from chaos.drills.node import Node
+from chaos.drills.scene import Drill
 
 __all__ = ["KernelNetwork", "Namespaces"]
 
@@ -34,6 +35,7 @@ class KernelNetwork:
         self._hosts: dict[str, int] = {CLIENTS: _CLIENTS_HOST}
         self._rules: dict[Link, Rule] = {}
         self._up = False
+        self._named = False
 
     def address(self, name: str) -> str:
         """The address of a node, or of all clients."""
@@ -73,6 +75,39 @@ class KernelNetwork:
     async def reset(self, links: Iterable[Link]) -> None:
         """Connections outlive a flap here, as they do between hosts."""
 
+    def host_name(self, name: str) -> str:
+        """A node's name, for nodes that are given names."""
+        return f"{name}.{self._prefix}.test"
+
+    def give_names(self) -> None:
+        """Has all nodes know each other's names. To be told before they start, since files are put over theirs then."""
+        for name in self._nodes:
+            directory = self._etc(name)
+            directory.mkdir(parents=True)
+            # Without the file, a server is asked that there is none of.
+            (directory / "resolv.conf").write_text(f"nameserver {self._net}.253\noptions timeout:1 attempts:1\n")
+            (directory / "nsswitch.conf").write_text("hosts: files dns\n")
+        self._named = True
+        self._write_names(there=True)
+
+    async def set_names(self, there: bool) -> None:
+        """Whether the names of nodes can be resolved."""
+        self._write_names(there=there)
+
+    def _write_names(self, *, there: bool) -> None:
+        lines = [f"{self.address(name)} {self.host_name(name)}\n" for name in self._nodes] if there else []
+        for name in self._nodes:
+            # In place: nodes that run have this very file.
+            (self._etc(name) / "hosts").write_text("".join(["127.0.0.1 localhost\n", *lines]))
+
+    def _etc(self, name: str) -> Path:
+        """What ``ip netns exec`` puts over /etc."""
+        return Path("/etc/netns") / f"{self._prefix}-{name}"
+
+    @property
+    def _nodes(self) -> list[str]:
+        return [name for name in self._hosts if name != CLIENTS]
+
     async def close(self) -> None:
         """Takes everything down."""
         if self._up:
@@ -80,7 +115,9 @@ class KernelNetwork:
             self._up = False
 
     def _take_down(self) -> None:
-        for name in [name for name in self._hosts if name != CLIENTS]:
+        for name in self._nodes:
+            if self._named:
+                shutil.rmtree(self._etc(name), ignore_errors=True)
             subprocess.run(["ip", "netns", "del", f"{self._prefix}-{name}"], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", f"{self._prefix}b"], check=False, capture_output=True)
 
@@ -109,6 +146,7 @@ class Namespaces:
 
     name = "namespaces"
     delays = False
+    names = True
 
     def why_not(self) -> str:
         """Why it cannot be used here; empty if it can."""
@@ -118,18 +156,21 @@ class Namespaces:
             return "there is no `ip` here; install iproute2"
         return ""
 
-    async def found(self, directory: Path, count: int, *, proxied_clients: bool) -> Cluster:
-        """A new cluster, not started. Clients are always cut off for real, so ``proxied_clients`` changes nothing."""
+    async def found(self, directory: Path, count: int, drill: Drill) -> Cluster:
+        """A new cluster as a drill needs it, not started. Clients are always cut off for real."""
         network = KernelNetwork(os.getpid() % 10_000)
         names = [f"n{number}" for number in range(1, count + 1)]
         try:
             network.put_up()
             for name in names:
                 network.join(name)
+            if drill.names:
+                network.give_names()
         except (OSError, subprocess.CalledProcessError):
             await network.close()
             raise
-        members = {name: f"{network.address(name)}:{_PEER_PORT}" for name in names}
+        hosts = {name: network.host_name(name) if drill.names else network.address(name) for name in names}
+        members = {name: f"{host}:{_PEER_PORT}" for name, host in hosts.items()}
 
         async def make(name: str, joins: bool) -> tuple[Node, str]:
             if name not in names:

@@ -45,6 +45,10 @@ class Network(Protocol):
         """The connections of these links are reset once."""
         ...
 
+    async def set_names(self, there: bool) -> None:
+        """Whether the names of nodes can be resolved."""
+        ...
+
     async def close(self) -> None:
         """Takes down what it put up."""
         ...

@@ -36,9 +36,14 @@ class Node:
         self.data = self.directory / "data"
         self.log = self.directory / "node.log"
         self.tables = {section: dict(values) for section, values in tables.items()}
-        self._prefix = list(prefix)
+        self.prefix = list(prefix)
+        """Words before the command."""
         self._process: subprocess.Popen[bytes] | None = None
         self.paused = False
+
+    def wrap(self, words: Sequence[str]) -> None:
+        """Puts words right before the command, from the next start on."""
+        self.prefix += words
 
     @property
     def pid(self) -> int | None:
@@ -52,10 +57,13 @@ class Node:
 
     def start(self) -> None:
         """Starts the process; it ends with ours, in whatever way ours ends."""
+        if self.pid is None:
+            # What is left of one that ended by itself.
+            self.kill()
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "node.toml"
         config.write_text(to_toml(self.tables))
-        self._process = start_node(config, self.log, self._prefix)
+        self._process = start_node(config, self.log, self.prefix)
         self.paused = False
 
     def pause(self) -> None:

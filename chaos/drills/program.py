@@ -13,6 +13,7 @@ from chaos.drills.cluster import Cluster
 from chaos.drills.loopback import Loopback
 from chaos.drills.namespaces import Namespaces
 from chaos.drills.outcome import Outcome
+from chaos.drills.planted import PLANTS
 from chaos.drills.report import write_report
 from chaos.drills.run import run_drill
 from chaos.drills.scene import Drill
@@ -34,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, metavar="K", help="draws what is left to chance; 0: the clock")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep everything there, not only what fails")
     parser.add_argument("--quick", action="store_true", help="the quickest drills only")
+    parser.add_argument("--plant", choices=sorted(PLANTS), metavar="NAME", help="a defect in all nodes; it should fail")
     parser.add_argument("--list", action="store_true", help="list the drills")
     return parser
 
@@ -80,17 +82,23 @@ def _one(drill: Drill, arguments: argparse.Namespace, home: Path, seed: int) -> 
     live = _Line(drill.name)
     setting = SETTINGS[arguments.setting]()
     words = [f"python -m chaos.drills {drill.name}", f"--nodes {nodes} --seconds {arguments.seconds:g} --seed {seed}"]
+    if arguments.plant:
+        words.append(f"--plant {arguments.plant}")
     if arguments.setting != "loopback":
         words.append(f"--setting {arguments.setting}")
 
     async def whole() -> Outcome:
-        reason = setting.why_not() or (drill.why_not() if drill.why_not else "")
+        reason = setting.why_not() or drill.why_skipped()
         if drill.delays and not setting.delays:
             reason = "delays need the proxy: --setting loopback"
+        if drill.names and not setting.names:
+            reason = "names that go away need --setting namespaces"
         if reason:
             return Outcome(drill.name, drill.holds, seed, nodes, skipped=reason)
-        cluster: Cluster = await setting.found(directory, nodes, proxied_clients=drill.proxied_clients)
-        return await run_drill(drill, cluster, directory, seconds=arguments.seconds, seed=seed, tell=live.tell)
+        cluster: Cluster = await setting.found(directory, nodes, drill)
+        return await run_drill(
+            drill, cluster, directory, seconds=arguments.seconds, seed=seed, tell=live.tell, plant=arguments.plant or ""
+        )
 
     outcome = asyncio.run(whole())
     outcome.again = " ".join(words)

@@ -12,8 +12,10 @@ from chaos.drills.cluster import Cluster
 from chaos.drills.follow import Follower
 from chaos.drills.history import OK, UNKNOWN, Call, History
 from chaos.drills.outcome import Outcome
-from chaos.drills.peace import agreed, looked_up, usage_problems, worked_off
+from chaos.drills.peace import WORK_OFF_S, agreed, looked_up, usage_problems, worked_off
+from chaos.drills.planted import plant_in
 from chaos.drills.scene import Broken, Drill, Scene
+from chaos.drills.shim import Shim
 from chaos.drills.verdict import judge
 from chaos.drills.watch import Usage, Watch, usage
 from chaos.drills.workload import Workload
@@ -26,16 +28,27 @@ FAILURES = (Broken, ResourceLeaseError, ChildProcessError, TimeoutError)
 
 
 async def run_drill(
-    drill: Drill, cluster: Cluster, directory: Path, *, seconds: float, seed: int, tell: Callable[[str], None]
+    drill: Drill,
+    cluster: Cluster,
+    directory: Path,
+    *,
+    seconds: float,
+    seed: int,
+    tell: Callable[[str], None],
+    plant: str = "",
+    work_off_s: float = WORK_OFF_S,
 ) -> Outcome:
-    """Plays the drill, makes peace, and has the checkers judge it."""
+    """Plays the drill, makes peace, and has the checkers judge it.
+
+    ``plant`` is a defect that all nodes have, ``work_off_s`` how long peace may take until nothing is open.
+    """
     outcome = Outcome(drill.name, drill.holds, seed, nodes=len(cluster.founders))
     began = time.monotonic()
     history = History(directory / "history.jsonl")
     outcome.calls = history.calls
     try:
         async with Client(cluster.endpoints, peer_id="drill-operator", timeout=20) as client:
-            await _play(drill, cluster, client, history, outcome, seconds, seed, tell)
+            await _play(drill, cluster, client, history, outcome, (seconds, seed, work_off_s), tell, plant)
     except FAILURES as error:
         outcome.problems.append(f"{type(error).__name__}: {error}")
     except Exception:
@@ -55,10 +68,16 @@ async def _play(
     client: Client,
     history: History,
     outcome: Outcome,
-    seconds: float,
-    seed: int,
+    numbers: tuple[float, int, float],
     tell: Callable[[str], None],
+    plant: str,
 ) -> None:
+    seconds, seed, work_off_s = numbers
+    shims = await asyncio.to_thread(_shims, cluster) if drill.shim else {}
+    # After the shims, which are loaded with the program that they stand before.
+    for node in cluster.nodes.values():
+        if plant:
+            plant_in(node, plant)
     await cluster.start()
     await cluster.ready(client)
     await client.configure(
@@ -75,7 +94,7 @@ async def _play(
         cluster, client, workload, history, random.Random(seed), seconds, drill.recover_s, tell, outcome.faults
     )
     scene.recoveries, scene.notes, scene.counts = outcome.recoveries, outcome.notes, outcome.counts
-    scene.looks = watch.looks
+    scene.looks, scene.shims = watch.looks, shims
     outcome.told, outcome.looks, outcome.expected_words = follower.told, watch.looks, scene.expected_words
     try:
         follower.start()
@@ -87,7 +106,7 @@ async def _play(
             await drill.act(scene)
         finally:
             outcome.acted_s = history.now()
-            await _peace(scene, follower, watch, outcome, before)
+            await _peace(drill, scene, follower, watch, outcome, before, work_off_s)
     finally:
         outcome.problems += watch.problems
         await workload.stop()
@@ -95,14 +114,24 @@ async def _play(
         await watch.close()
 
 
-async def _peace(scene: Scene, follower: Follower, watch: Watch, outcome: Outcome, before: dict[str, Usage]) -> None:
+async def _peace(
+    drill: Drill,
+    scene: Scene,
+    follower: Follower,
+    watch: Watch,
+    outcome: Outcome,
+    before: dict[str, Usage],
+    work_off_s: float,
+) -> None:
     """All faults end; what is open is worked off; then everything is looked at."""
     cluster, client = scene.cluster, scene.client
     scene.tell("peace")
+    for shim in scene.shims.values():
+        shim.heal()
     await cluster.bring_back()
     await cluster.ready(client)
     await scene.workload.stop_producing()
-    outcome.problems += await worked_off(client)
+    outcome.problems += await worked_off(client, work_off_s)
     scene.workload.check()
     await scene.workload.stop()
     places = await looked_up(client, outcome.calls)
@@ -117,7 +146,11 @@ async def _peace(scene: Scene, follower: Follower, watch: Watch, outcome: Outcom
         outcome.problems.append(f"a subscriber was told up to event {follower.told.last} of {last}")
     await watch.close()
     outcome.usage = {name: (before.get(name), after) for name, after in _usages(cluster).items()}
-    outcome.problems += usage_problems(outcome.usage)
+    outcome.problems += usage_problems(outcome.usage, drill.more_mib)
+
+
+def _shims(cluster: Cluster) -> dict[str, Shim]:
+    return {name: Shim(node) for name, node in cluster.nodes.items()}
 
 
 def _usages(cluster: Cluster) -> dict[str, Usage]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from chaos.drills.cluster import Cluster
 from chaos.drills.history import OK, History
+from chaos.drills.shim import Shim, why_no_shim
 from chaos.drills.watch import Look
 from chaos.drills.workload import Plan, Workload
 from resourcelease.client import Client, ResourceLeaseError
@@ -60,6 +61,8 @@ class Scene:
     expected_words: list[str] = field(default_factory=list)
     counts: dict[str, float] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
+    # By node, where the drill asks for them.
+    shims: dict[str, Shim] = field(default_factory=dict)
 
     def fault(self, words: str) -> Fault:
         """Notes that a fault begins; set its ``end`` by ``over``."""
@@ -130,6 +133,15 @@ class Scene:
                 firsts[call.kind] = call.end
         return max(firsts.values()) - since if len(firsts) == len(SERVICE) else None
 
+    async def started_or_ended(self, name: str, said: int, seconds: float = 30.0) -> None:
+        """Waits until a node that was started serves, or has ended; ``said``: the length of its log before."""
+        node = self.cluster.nodes[name]
+        until = self.history.now() + seconds
+        while node.exit_code is None and "serves clients" not in node.words(said):
+            if self.history.now() > until:
+                raise Broken(f"{name} has neither begun to serve nor ended in {seconds:g} s")
+            await self.work(0.1)
+
     def served(self, start: float, end: float) -> int:
         """How many changes were acknowledged that were asked in a span."""
         return sum(1 for call in self.history.of("enqueue", "complete") if start <= call.start and call.end <= end)
@@ -150,5 +162,17 @@ class Drill:
     delays: bool = False
     # One of those that `make test` plays.
     quick: bool = False
-    # Why it cannot be played here; empty if it can.
+    # Whether a shim stands between each node and its C library.
+    shim: bool = False
+    # Whether nodes know each other by names that can go away.
+    names: bool = False
+    # How much more memory a node may use at the end than before the faults.
+    more_mib: float = 160.0
+    # How much faster than ours the fastest clock of a node runs; leases may end so much sooner.
+    fastest_clock: float = 1.0
+    # What it needs beyond that: why it cannot be played here; empty if it can.
     why_not: Callable[[], str] | None = None
+
+    def why_skipped(self) -> str:
+        """Why it cannot be played here; empty if it can."""
+        return (why_no_shim() if self.shim else "") or (self.why_not() if self.why_not else "")

@@ -131,10 +131,10 @@ def test_a_request_that_made_two_items_is_noticed() -> None:
 
 def test_memory_and_files_that_stay_are_noticed() -> None:
     usual = Usage(60.0, 30, 12)
-    assert usage_problems({"n1": (usual, usual), "n2": (None, usual)}) == []
-    assert "memory" in usage_problems({"n1": (usual, Usage(900.0, 30, 12))})[0]
-    assert "open files" in usage_problems({"n1": (usual, Usage(60.0, 300, 12))})[0]
-    assert "threads" in usage_problems({"n1": (usual, Usage(60.0, 30, 120))})[0]
+    assert usage_problems({"n1": (usual, usual), "n2": (None, usual)}, 160.0) == []
+    assert "memory" in usage_problems({"n1": (usual, Usage(900.0, 30, 12))}, 160.0)[0]
+    assert "open files" in usage_problems({"n1": (usual, Usage(60.0, 300, 12))}, 160.0)[0]
+    assert "threads" in usage_problems({"n1": (usual, Usage(60.0, 30, 120))}, 160.0)[0]
 
 
 def test_alarms_and_leftovers_of_nodes_are_noticed(tmp_path: Path) -> None:

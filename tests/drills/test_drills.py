@@ -21,7 +21,7 @@ def play(name: str, directory: Path, seconds: float) -> Outcome:
     async def whole() -> Outcome:
         drill = DRILLS[name]
         async with asyncio.timeout(100):
-            cluster = await Loopback().found(directory, 3, proxied_clients=drill.proxied_clients)
+            cluster = await Loopback().found(directory, 3, drill)
             return await run_drill(drill, cluster, directory, seconds=seconds, seed=7, tell=lambda _: None)
 
     return asyncio.run(whole())
@@ -29,6 +29,8 @@ def play(name: str, directory: Path, seconds: float) -> Outcome:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_drills_pass(tmp_path: Path, name: str) -> None:
+    if reason := DRILLS[name].why_skipped():
+        pytest.skip(reason)
     outcome = play(name, tmp_path, 4.0)
     assert outcome.problems == []
     assert outcome.passed
@@ -49,3 +51,12 @@ def test_drills_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_drill_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kill-everything"]) == 2
     assert "--list" in capsys.readouterr().err
+
+
+def test_the_playbook_tells_of_every_drill() -> None:
+    page = Path(__file__).parents[2] / "docs" / "failure-drills.md"
+    rows = [line.split("|") for line in page.read_text().splitlines() if line.startswith("| ")]
+    told = {row[1].strip(): row for row in rows if row[1].strip() in DRILLS}
+    assert set(told) == set(DRILLS)
+    for name, row in told.items():
+        assert row[3].strip() == f"{DRILLS[name].recover_s:g} s", f"{name} has another time on the page"

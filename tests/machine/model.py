@@ -106,7 +106,12 @@ class NaiveMachine(Work):
         if op.call.operation_id:
             stored = self.remembered(op)
             if isinstance(stored, Granted):
-                return self.still_live(op.call.namespace, stored)
+                live = self.still_live(op.call.namespace, stored)
+                kept = self.take_of(op.call, op.call.operation_id)
+                if not live.sequence_ids or op.call.take <= kept:
+                    return live._replace(next_take=kept + 1 if live.sequence_ids else 0)
+                assert isinstance(op, Lease)
+                return self.take_over(op, live)
             if stored is not None:
                 return stored
         self.own_events = False

@@ -23,7 +23,7 @@ from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.eventdata import EventType
 from resourcelease.model.items import LastLease
-from resourcelease.model.ops import Complete, Fail, GiveBack, Heartbeat, Lease, Op
+from resourcelease.model.ops import Call, Complete, Fail, GiveBack, Heartbeat, Lease, Op
 from resourcelease.model.options import DEFAULT_OPTIONS
 from resourcelease.model.results import Acked
 
@@ -297,6 +297,18 @@ class Ground:
                 return answer.result._replace(left_ms=max(0, answer.result.deadline_ms - self.clock_ms))
             return answer.result
         return None
+
+    def take_of(self, call: Call, operation_id: str) -> int:
+        """The take whose answer is kept under an operation id of this caller; 0 if there is none."""
+        key = (call.namespace, call.peer, operation_id)
+        return next((each.take for each in self.answers if each.key == key and self._lately(each.at_ms)), 0)
+
+    def note_take(self, call: Call) -> None:
+        """The kept answer is from now on that of this take, and the newest."""
+        key = (call.namespace, call.peer, call.operation_id)
+        (answer,) = (each for each in self.answers if each.key == key)
+        self.answers.remove(answer)
+        self.answers.append(answer._replace(take=call.take, at_ms=self.clock_ms))
 
     def remember(self, op: Op, result: Any) -> None:
         """Keeps the answer for retries, if it is one to keep."""

@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
         columns = [list(column) for column in (value.sequence_ids, value.attempts, value.fences)]
         # Without a lease there is no deadline to tell.
         until = (value.deadline_ms, value.left_ms) if rows else ()
-        return ("Granted", *columns, rows, before, *until)
+        return ("Granted", *columns, rows, before, *until, value.next_take)
     if hasattr(value, "refused"):
         return (type(value).__name__, value.total, _places(value.refused), value.deadline_ms, value.left_ms)
     return (type(value).__name__, *value)

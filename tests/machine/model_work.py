@@ -226,6 +226,19 @@ class Work(Ground):
             deadline_ms - self.clock_ms,
         )
 
+    def take_over(self, op: Lease, granted: Granted) -> Granted:
+        """A later take of a lease: what still runs is extended, and no earlier take can give it back."""
+        columns = granted.sequence_ids, granted.attempts, granted.fences
+        space = self.space(op.call.namespace)
+        assert space is not None
+        beat = Heartbeat(op.call, *columns)
+        _, acked = self._judge(space, beat, handles_of(*columns))
+        if acked.refused:
+            return Granted([], [], [], [], {}, 0, 0)
+        acked = self.heartbeat(beat)
+        self.note_take(op.call)
+        return granted._replace(deadline_ms=acked.deadline_ms, left_ms=acked.left_ms)
+
     # Heartbeat.
 
     def heartbeat(self, op: Heartbeat) -> Any:
@@ -330,6 +343,8 @@ class Work(Ground):
             return acked
         if not self.room_for_peer(op.call.peer):
             return no(Reason.QUEUE_FULL)
+        if isinstance(op, GiveBack) and op.untold and self.take_of(op.call, op.untold) > op.call.take:
+            return acked
         self.meet(op.call.peer, space.name)
         return Judged(space, live, acked)
 

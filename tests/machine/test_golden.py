@@ -112,6 +112,7 @@ def another_take(story: Story) -> None:
     alpha.enqueue("users", op="e-1")
     alpha.enqueue("users", op="e-1", take=2)
     alpha.lease("worker-1", 1, op="l-1", take=1)
+    story.say("a later take of a lease takes over what still runs of it: it is extended")
     alpha.lease("worker-1", 1, op="l-1", take=2)
 
 

@@ -194,7 +194,10 @@ class MachineAgainstModel(RuleBasedStateMachine):
     @rule(who=callers, picks=strategies.pick_lists)
     def give_back(self, who: Caller, picks: list[HandlePick]) -> None:
         call, handles = self.holder(who, picks)
-        self.send(who, GiveBack(call, *_columns(handles)))
+        # As a node says it of a lease call, or without a word.
+        leased = [op.call.operation_id for _, op in self.sent if isinstance(op, Lease)]
+        untold = leased[-1] if len(picks) == 2 and leased else ""
+        self.send(who, GiveBack(call, *_columns(handles), untold))
 
     @rule(who=callers, change=strategies.changes | st.sampled_from([Pause, Resume]))
     def configure(self, who: Caller, change: Any) -> None:

@@ -219,7 +219,7 @@ class Writer:
             case "complete":
                 return Complete(call, *columns)
             case "give_back":
-                return GiveBack(call, *columns)
+                return GiveBack(call, columns[0], columns[1], columns[2])
             case "fail":
                 failures = (None, [Failure("E", "it broke")], [Failure("E", str(n), {"n": "1"}) for n in handles])[
                     c % 3

@@ -156,3 +156,39 @@ def test_an_empty_lease_call_is_heard_in_its_namespace() -> None:
     driver.one(40_001, Lease(Call("a", "w"), 1))
     driver.one(40_002, Enqueue(Call("a"), items("x")))
     assert driver.machine.explain("a", 1).rule is Rule.NEXT
+
+
+def test_a_lease_that_was_told_through_another_node_is_not_given_back_by_the_first() -> None:
+    """The first node's caller had gone, and the retry had been told the same lease, which ended a moment later."""
+    driver, call = Driver(), Call("jobs", "worker", operation_id="l-1")
+    driver.one(0, Enqueue(CALL, items("a")))
+    first = driver.one(0, Lease(call, 1))
+    assert (list(first.fences), first.next_take) == ([1], 0)
+    retry = driver.one(1, Lease(call, 1))
+    assert (list(retry.fences), retry.next_take) == ([1], 1)
+    told = driver.one(2, Lease(call._replace(take=1), 1))
+    assert (list(told.fences), told.next_take, told.deadline_ms) == ([1], 0, first.deadline_ms + 2)
+    back = GiveBack(CALL, [1], [1], [1], "l-1")
+    assert driver.one(3, back).refused == {}
+    assert driver.machine.leases_of("jobs", "worker") == [(1, 1, 1)]
+    driver.one(4, back._replace(call=CALL._replace(take=1)))
+    assert driver.machine.leases_of("jobs", "worker") == []
+    assert list(driver.one(5, Lease(call._replace(take=2), 1)).fences) == []
+
+
+def test_a_lease_that_was_given_back_is_not_taken_over() -> None:
+    driver, call = Driver(), Call("jobs", "worker", operation_id="l-1")
+    driver.one(0, Enqueue(CALL, items("a")))
+    driver.one(0, Lease(call, 1))
+    driver.one(1, GiveBack(CALL, [1], [1], [1], "l-1"))
+    assert list(driver.one(2, Lease(call._replace(take=1), 1)).fences) == []
+    assert list(driver.one(3, Lease(call._replace(operation_id="l-1~1"), 1)).fences) == [2]
+
+
+def test_nobody_takes_over_the_leases_of_another_principal() -> None:
+    driver = Driver()
+    call = Call("jobs", "worker", "owner", "l-1")
+    driver.one(0, Enqueue(CALL, items("a")))
+    driver.one(0, Lease(call, 1))
+    assert list(driver.one(1, Lease(call._replace(principal="thief", take=1), 1)).fences) == []
+    assert driver.one(2, Lease(call, 1)).next_take == 1

@@ -1,5 +1,7 @@
 """All drills by name, the quickest kinds of trouble first."""
 
+from chaos.drills.catalog.damage import DRILLS as DAMAGE
+from chaos.drills.catalog.devices import DRILLS as DEVICES
 from chaos.drills.catalog.disks import DRILLS as DISKS
 from chaos.drills.catalog.kills import DRILLS as KILLS
 from chaos.drills.catalog.loads import DRILLS as LOADS
@@ -10,4 +12,6 @@ from chaos.drills.scene import Drill
 
 __all__ = ["DRILLS"]
 
-DRILLS: dict[str, Drill] = {drill.name: drill for drill in (*KILLS, *SPLITS, *DISKS, *LOADS, *MEMBERS, *MIX)}
+DRILLS: dict[str, Drill] = {
+    drill.name: drill for drill in (*KILLS, *SPLITS, *DISKS, *DAMAGE, *DEVICES, *LOADS, *MEMBERS, *MIX)
+}

@@ -140,6 +140,30 @@ async def slow_link(scene: Scene) -> None:
     await _heal(scene, fault, "the slow links")
 
 
+async def names_away(scene: Scene) -> None:
+    """No name can be resolved any more; a follower that is killed finds nobody until names are back."""
+    await scene.work(scene.seconds * 0.2)
+    fault = scene.fault("no node's name can be resolved")
+    start = scene.history.now()
+    await scene.cluster.network.set_names(False)
+    await scene.work(scene.seconds * 0.2)
+    await scene.recovered("names went away", start)
+    victim = scene.chance.choice(await scene.followers())
+    killed = scene.fault(f"kill -9 {victim}, a follower; it is started again")
+    await scene.cluster.kill(victim)
+    await scene.recovered(f"the death of {victim}", scene.history.now())
+    await scene.cluster.start(victim)
+    await scene.work(max(5.0, scene.seconds * 0.3))
+    if scene.cluster.nodes[victim].pid is None:
+        raise Broken(f"{victim} ended because it could resolve no names: {scene.cluster.nodes[victim].words()[-300:]}")
+    await scene.cluster.network.set_names(True)
+    scene.over(killed)
+    scene.over(fault, "names are back")
+    await scene.cluster.ready(scene.client, 15)
+    await scene.recovered("names came back", scene.history.now())
+    await scene.work(scene.seconds * 0.2)
+
+
 DRILLS = [
     Drill("partition-minority", "the majority goes on, the minority says no", partition_minority, 8.0),
     Drill("lonely-leader", "a leader without a majority stops leading within 5 s", partition_with_clients, 10.0),
@@ -148,5 +172,6 @@ DRILLS = [
     Drill("ring", "neighbours are enough", ring, 10.0),
     Drill("one-way", "half a link does not stop the cluster", one_way, 12.0),
     Drill("flapping", "a link that comes and goes does not stop the cluster", flapping, 8.0),
+    Drill("names-away", "connections that are there live on; new ones wait for names", names_away, 6.0, names=True),
     Drill("slow-link", "slow links make slow answers, and no elections", slow_link, 8.0, delays=True),
 ]

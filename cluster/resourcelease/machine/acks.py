@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from resourcelease.machine.answers import key_of
 from resourcelease.machine.checks import invalid, is_count, is_name, is_text_map
 from resourcelease.machine.deadletters import requeue_or_bury
 from resourcelease.machine.decision import (
@@ -84,10 +85,17 @@ def give_back(state: State, op: GiveBack) -> Decision:
     if isinstance(found, Decision):
         return found
     verdicts, before, _ = found
+    if op.untold and _was_taken_over(state, op):
+        return Decision(Acked(_size(op), verdicts.refused), [])
     ids, attempts, fences = verdicts.live
     data = RequeuesData(ids, compressed(attempts), fences, 0, GIVEN_BACK)
     record = Record(EventType.REQUEUED, data, count=len(ids), call=op.call)
     return _acked(op, verdicts, [*before, record], record)
+
+
+def _was_taken_over(state: State, op: GiveBack) -> bool:
+    answer = state.answers.get(key_of(op.call._replace(operation_id=op.untold)), state.clock_ms)
+    return answer is not None and answer.take > op.call.take
 
 
 def replay_ack(state: State, ns: Namespace | None, content: list[Any]) -> Acked:

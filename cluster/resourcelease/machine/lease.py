@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from resourcelease.machine.acks import heartbeat
+from resourcelease.machine.answers import Answer, key_of
 from resourcelease.machine.checks import invalid, is_count
 from resourcelease.machine.decision import Decision, compressed, created, heard, seen_idle
 from resourcelease.machine.state import Namespace, State
@@ -10,8 +12,8 @@ from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.eventdata import EventType, GrantsData
 from resourcelease.model.events import Record
 from resourcelease.model.items import Failure, LastLease
-from resourcelease.model.ops import Lease
-from resourcelease.model.results import Granted
+from resourcelease.model.ops import Call, Heartbeat, Lease
+from resourcelease.model.results import Acked, Granted
 
 __all__ = ["lease", "replay_lease"]
 
@@ -24,6 +26,9 @@ def lease(state: State, op: Lease) -> Decision:
     call = op.call
     if not call.peer:
         return Decision(invalid("a lease needs a holder", "peer_id"), [])
+    answer = state.answers.get(key_of(call), state.clock_ms) if call.operation_id else None
+    if answer is not None:
+        return _taken_over(state, call, answer)
     if not is_count(op.limit, limits.MAX_ITEMS_PER_OP, least=1):
         return Decision(invalid(f"from 1 to {limits.MAX_ITEMS_PER_OP} leases at a time", "limit"), [])
     if not is_count(op.max_bytes, limits.MAX_OP_BYTES):
@@ -72,6 +77,19 @@ def replay_lease(state: State, ns: Namespace | None, content: list[Any]) -> Gran
     deadline_ms = min((state.lease_end_ms(ns.leases[i][1]) for i in live), default=deadline_ms)
     granted = _granted(state, ns, live, attempts, first_fence, deadline_ms)
     return granted._replace(fences=[first_fence + place for place in places])
+
+
+def _taken_over(state: State, call: Call, answer: Answer) -> Decision:
+    """The leases of an earlier take, told to this one: it extends them, and an earlier one cannot give them back."""
+    granted = replay_lease(state, state.namespaces.get(call.namespace), answer.content)
+    columns = map(list, (granted.sequence_ids, granted.attempts, granted.fences))
+    result, records = heartbeat(state, Heartbeat(call, *columns))
+    if not isinstance(result, Acked) or result.refused:
+        return Decision(NOTHING, [])
+    for record in records:
+        if record.answer is not None:
+            record.answer = [call.take, CODE, answer.content]
+    return Decision(granted._replace(deadline_ms=result.deadline_ms, left_ms=result.left_ms), records)
 
 
 def _not_now(state: State, ns: Namespace, name: str) -> Refusal | None:

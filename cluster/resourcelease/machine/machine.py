@@ -21,7 +21,7 @@ from resourcelease.model.errors import CorruptLog, Reason, Refusal
 from resourcelease.model.eventdata import EventType, RejectionData
 from resourcelease.model.events import Record
 from resourcelease.model.ops import ENTRY_VERSION, OPS, Call, Complete, Fail, GiveBack, Heartbeat, Lease, Op
-from resourcelease.model.results import Enqueued, Redriven, Result
+from resourcelease.model.results import Enqueued, Granted, Redriven, Result
 
 __all__ = ["Applied", "Machine", "fold"]
 
@@ -267,6 +267,8 @@ class Machine:
             message = f"operation id {call.operation_id} was used for another kind of operation"
             return Refusal(Reason.CONFLICT, message, "operation_id")
         result = self._replayed(answer, call, handler)
+        if isinstance(result, Granted) and result.sequence_ids:
+            return None if call.take > answer.take else result._replace(next_take=answer.take + 1)
         if call.take > answer.take and _is_passing(result):
             return None
         return result
