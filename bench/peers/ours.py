@@ -28,7 +28,9 @@ class Ours(Peer):
     notes: ClassVar[tuple[str, ...]] = (
         "The client joins calls that tasks of one process make at the same time into few requests; "
         "that is its default, and no other client in this run does it.",
-        "A process with several workers takes its leases from one stream, which has one name for all of them.",
+        "A process takes its leases from one stream, which has one name for all its workers; lists of more than ten "
+        "items are leased by calls under the worker's own name.",
+        "The client calls the node that leads, as it does by itself.",
     )
 
     def __init__(self, directory: Path) -> None:
@@ -106,11 +108,11 @@ class _Node(Server):
 
 
 class OurSession:
-    """One client; a stream of leases for workers of few items, plain calls for a lone worker and for long lists."""
+    """One client; a stream of leases for workers of few items, plain calls for long lists."""
 
     def __init__(self, client: Client, workers: int, batch: int) -> None:
         self._client = client
-        self._credit = workers * batch if workers > 1 and batch <= STREAM_BATCH else 0
+        self._credit = workers * batch if batch <= STREAM_BATCH else 0
         self._stream: LeaseStream | None = None
         self._streaming = 0
 

@@ -137,6 +137,7 @@ class Client(BlockingClient):
         timeout: float = 30.0,
         backoff: Backoff | None = None,
         metadata: Mapping[str, str] | None = None,
+        prefer_leader: bool = True,
     ) -> None:
         super().__init__(
             AsyncClient(
@@ -147,6 +148,7 @@ class Client(BlockingClient):
                 timeout=timeout,
                 backoff=backoff,
                 metadata=metadata,
+                prefer_leader=prefer_leader,
             )
         )
 

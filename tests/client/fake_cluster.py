@@ -75,6 +75,8 @@ class Cluster:
         self.operation_ids: list[tuple[str, str]] = []
         self.events: list[v1.Event] = []
         self.nodes: list[FakeNode] = []
+        # The address that members name as the leader's; any node answers all the same.
+        self.leader = ""
         self.capacity = 1_000_000
         self.lease_ms = 30_000
         self.heartbeat_ms = 10_000
@@ -273,7 +275,11 @@ class FakeNode(LeaseServiceServicer, AdminServiceServicer, EventServiceServicer)
         return v1.StatusResponse(node_id=self.address, role=v1.NodeRole.NODE_ROLE_LEADER)
 
     async def Members(self, request: Any, context: Any) -> Any:
-        members = [v1.Member(node_id=node.address, client_address=node.address) for node in self.cluster.nodes]
+        roles = {self.cluster.leader: v1.NodeRole.NODE_ROLE_LEADER}
+        members = [
+            v1.Member(node_id=node.address, client_address=node.address, role=roles.get(node.address))
+            for node in self.cluster.nodes
+        ]
         return v1.MembersResponse(members=members)
 
     async def Subscribe(self, request: Any, context: Any) -> AsyncIterator[Any]:

@@ -112,7 +112,7 @@ async def _run(
     known_by = Tls(**tls or {})
     try:
         settings["peer_id"] = settings["peer_id"] or known_by.own_name(own_name())
-        client = Client(endpoints, tls=known_by if tls else None, **settings)
+        client = Client(endpoints, tls=known_by if tls else None, prefer_leader=False, **settings)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     try:

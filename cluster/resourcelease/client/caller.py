@@ -73,6 +73,7 @@ class Caller:
         started = now()
         deadline = started + (self.timeout if timeout is None else timeout) + (wait or 0.0)
         doubt = False
+        await self.nodes.look_around()
         for attempt in itertools.count():
             node = self.nodes.current()
             if wait is not None:

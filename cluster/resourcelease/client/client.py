@@ -19,9 +19,11 @@ class Client(Producing, Working, Moving, Following, Administering):
 
     ``endpoints`` name some of its nodes, as a list or comma-separated; the others are found. Without them the
     environment's ``RESOURCELEASE_ENDPOINTS`` counts, or else 127.0.0.1:7101. The client stays with one node and moves
-    to another when that one fails. Calls are tried until they are answered or ``timeout`` seconds have passed, under
-    one operation id, so that what is tried twice happens once. Item calls that are made at the same time travel
-    together. One client serves a whole process; it belongs to the event loop it is first used on.
+    to another when that one fails. It begins with the node that leads, which saves every change a step; with
+    ``prefer_leader=False`` with any, so that many busy clients spread over the nodes. Calls are tried until they are
+    answered or ``timeout`` seconds have passed, under one operation id, so that what is tried twice happens once. Item
+    calls that are made at the same time travel together. One client serves a whole process; it belongs to the event
+    loop it is first used on.
 
     ```py
     async with Client(["127.0.0.1:7101", "127.0.0.1:7102"]) as client:
@@ -39,8 +41,11 @@ class Client(Producing, Working, Moving, Following, Administering):
         timeout: float = 30.0,
         backoff: Backoff | None = None,
         metadata: Mapping[str, str] | None = None,
+        prefer_leader: bool = True,
     ) -> None:
-        super().__init__(endpoints, namespace, peer_id, tls, timeout, backoff or Backoff(), metadata)
+        super().__init__(
+            endpoints, namespace, peer_id, tls, timeout, backoff or Backoff(), metadata, prefer_leader=prefer_leader
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -25,7 +25,7 @@ __all__ = ["METHODS", "Conversation", "Conversations", "NotSpoken"]
 # A request that is larger goes alone: what comes after it would wait for it.
 MOST_REQUEST_BYTES = 256 * 1024
 # A message carries no more, in bytes and in calls.
-MOST_MESSAGE_BYTES = 1024 * 1024
+MOST_MESSAGE_BYTES = 128 * 1024
 MOST_CALLS = 1_000
 # A conversation in which nothing is said for so long is ended.
 IDLE_SECONDS = 60.0
@@ -56,6 +56,9 @@ METHODS = {
     "BeginEffect": Method(v1.ConverseMethod.CONVERSE_METHOD_BEGIN_EFFECT, v1.BeginEffectResponse),
     "FinishEffect": Method(v1.ConverseMethod.CONVERSE_METHOD_FINISH_EFFECT, v1.FinishEffectResponse),
 }
+# Callers are answered some at a time: so many bytes, of which an answer counts for no less than the second.
+SLICE_BYTES = 512 * 1024
+_AN_ANSWER_BYTES = 4 * 1024
 
 
 class NotSpoken(Exception):
@@ -219,7 +222,7 @@ class Conversation:
                     # What gRPC makes of bytes that are no message.
                     error = OutcomeUnknown(f"{self.node.address} sent what cannot be read")
                     break
-                self._receive(message)
+                await self._receive(message)
         except aio.AioRpcError as met:
             declined = met.code() in _DECLINES
             # A stream that the node ends while its first message is on the way: gRPC does not tell with what status.
@@ -232,9 +235,15 @@ class Conversation:
         finally:
             self._end(self._gave_up or error, declined)
 
-    def _receive(self, message: v1.ConverseResponse) -> None:
+    async def _receive(self, message: v1.ConverseResponse) -> None:
         self._quiet_since = self._loop.time()
+        size = 0
         for answer in message.answers:
+            size += len(answer.response) + _AN_ANSWER_BYTES
+            if size > SLICE_BYTES:
+                # What the first callers ask next is on its way before the last have their answers.
+                size = 0
+                await asyncio.sleep(0)
             asked = self._asked.pop(answer.number, None)
             if asked is None or asked.future.done():
                 continue

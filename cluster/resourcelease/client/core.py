@@ -43,6 +43,8 @@ class Core:
         timeout: float,
         backoff: Backoff,
         metadata: Mapping[str, str] | None,
+        *,
+        prefer_leader: bool = False,
     ) -> None:
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout}; it must be more than 0 seconds")
@@ -51,7 +53,7 @@ class Core:
         self.peer_id = peer_id or (tls or Tls()).own_name(own_peer_id())
         """Who calls."""
         self.timeout = timeout
-        self._nodes = Nodes(endpoints_of(endpoints), tls, metadata or {})
+        self._nodes = Nodes(endpoints_of(endpoints), tls, metadata or {}, prefer_leader=prefer_leader)
         self._caller = Caller(self._nodes, timeout, backoff)
         self._enqueueing: dict[tuple[str, float | None], Lane[v1.ItemPayload, Enqueued]] = {}
         self._acking: dict[tuple[str, str], CallAcks] = {}

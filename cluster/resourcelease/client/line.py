@@ -6,6 +6,7 @@ from collections.abc import Callable
 from resourcelease import v1
 from resourcelease.client.caller import Caller
 from resourcelease.client.errors import NoLeader, OutcomeUnknown, ResourceLeaseError, error_of_item
+from resourcelease.client.nodes import Nodes
 from resourcelease.client.ride import Frames, Ride
 
 __all__ = ["Line"]
@@ -75,6 +76,14 @@ class Line:
 
     async def _run(self) -> None:
         nodes = self._caller.nodes
+        await nodes.look_around()
+        nodes.staying += 1
+        try:
+            await self._ride_on(nodes)
+        finally:
+            nodes.staying -= 1
+
+    async def _ride_on(self, nodes: Nodes) -> None:
         failures = 0
         while not self._closing:
             node, opened = nodes.current(), self._opened

@@ -20,10 +20,14 @@ __all__ = ["Node", "Nodes"]
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A node that failed is not asked again for so many seconds, while another can be.
 REST_SECONDS = 2.0
+# So long may it take to find out who leads before the first call is made anyway.
+_LOOK_SECONDS = 1.0
 
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.http2.lookahead_bytes", 4 << 20),
+    ("grpc.http2.max_frame_size", 1 << 20),
     # A connection that is silent because the other side is gone is found out, also while a call waits.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -60,7 +64,13 @@ class Node:
 class Nodes:
     """All nodes that are known, with one of them in use."""
 
-    def __init__(self, endpoints: Sequence[str], tls: Tls | None, metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], tls: Tls | None, metadata: Mapping[str, str], *, prefer_leader: bool = False
+    ) -> None:
+        self._prefer_leader = prefer_leader
+        self._looked = not prefer_leader
+        # Streams that stay where they are.
+        self.staying = 0
         self.metadata = tuple((key.lower(), value) for key, value in metadata.items())
         self._tls = tls
         self._credentials: grpc.ChannelCredentials | None = None
@@ -77,6 +87,15 @@ class Nodes:
     def addresses(self) -> list[str]:
         """Every node that is known."""
         return list(self._addresses)
+
+    async def look_around(self) -> None:
+        """Before anything is asked: finds out who leads, if that makes a difference and can be had soon."""
+        if self._looked:
+            return
+        if self._discovery is None:
+            self._discovery = asyncio.get_running_loop().create_task(self._discover(self.current(), _LOOK_SECONDS))
+        await asyncio.wait([self._discovery])
+        self._looked = self._discovered = True
 
     def current(self) -> Node:
         """The node in use."""
@@ -112,12 +131,17 @@ class Nodes:
             if self._discovery is None or self._discovery.done():
                 self._discovery = asyncio.get_running_loop().create_task(self._discover(node))
 
-    async def _discover(self, node: Node) -> None:
-        """Learns the members' addresses; who may not ask for them goes on with those given."""
+    async def _discover(self, node: Node, within: float = 5.0) -> None:
+        """Learns the members' addresses, and who leads; who may not ask for them goes on with those given."""
         with contextlib.suppress(aio.AioRpcError, asyncio.TimeoutError):
             request = v1.MembersRequest(list=v1.ListMembers())
-            answer = await node.method("Members")(request, timeout=5.0, metadata=self.metadata or None)
+            answer = await node.method("Members")(request, timeout=within, metadata=self.metadata or None)
             self.learn(member.client_address for member in answer.members)
+            leads = [member.client_address for member in answer.members if member.role == v1.NodeRole.NODE_ROLE_LEADER]
+            if self._prefer_leader and leads and leads[0] and not self.staying:
+                leader = self.at(leads[0])
+                if leader.resting_until <= asyncio.get_running_loop().time():
+                    self._current = leader
 
     async def is_alive(self, node: Node, within: float) -> bool:
         """Whether a node answers at all; asked where a call takes long that may rightly do so."""

@@ -13,11 +13,12 @@ from resourcelease.consensus.api import (
     TooLarge,
 )
 from resourcelease.consensus.effects import Applied
-from resourcelease.consensus.service import Consensus, Status
+from resourcelease.consensus.service import GATHER_S, Consensus, Status
 from resourcelease.consensus.settings import Settings
 
 __all__ = [
     # A node.
+    "GATHER_S",
     "Consensus",
     "Settings",
     "Status",

@@ -35,10 +35,12 @@ from resourcelease.consensus.settings import Settings
 from resourcelease.consensus.wire import Message
 from resourcelease.storage.api import QuickStore, WriteBatch
 
-__all__ = ["Consensus", "Status"]
+__all__ = ["GATHER_S", "Consensus", "Status"]
 
 logger = logging.getLogger(__name__)
 
+# What arrives in one pass of the loop is gathered; a pass that takes longer than this is not waited for.
+GATHER_S = 0.003
 # Between two attempts of a request to a leader that is not known, or not the leader any more.
 _ASK_AGAIN_S = 0.1
 
@@ -109,6 +111,9 @@ class Consensus:
         self._asks = 0
         # The turn that is on its way, if any.
         self._woken: asyncio.Handle | None = None
+        self._woken_at = 0.0
+        # Whether the turn that is taken leaves other work of this pass of the loop behind.
+        self._more = False
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = self._timer_at = 0.0
         # Numbers of batches that are on disk, and errors; filled on the store's thread, emptied on the loop.
@@ -167,19 +172,37 @@ class Consensus:
         """
         waiter: asyncio.Future[Any] = self._loop.create_future()
         self._take(ops, timeout_s, lambda answer: _settle(waiter, answer))
-        self._wake()
+        if self._woken is None:
+            self._wake()
+        elif time.monotonic() - self._woken_at > GATHER_S and not self._turning:
+            self._go(more=True)
         return await waiter  # type: ignore[no-any-return]
 
-    def begin(self, ops: Sequence[bytes], timeout_s: float, tell: Callable[[Sequence[Any] | Exception], None]) -> None:
+    def begin(
+        self,
+        ops: Sequence[bytes],
+        timeout_s: float,
+        tell: Callable[[Sequence[Any] | Exception], None],
+        *,
+        more: bool = False,
+    ) -> None:
         """The same for one who has gathered the ops of many callers: is sent on at once, and told without a task.
 
-        Raises what is known now. ``tell`` is called once, with the results or the error, and must not raise.
+        ``more`` says that there is work to do here meanwhile, so that a thread should wait for the disk. Raises what is
+        known now. ``tell`` is called once, with the results or the error, and must not raise.
         """
         self._take(ops, timeout_s, tell)
         if self._turning:
             self._wake()
         else:
+            self._go(more=more)
+
+    def _go(self, *, more: bool) -> None:
+        self._more = more
+        try:
             self._turn()
+        finally:
+            self._more = False
 
     def _take(self, ops: Sequence[bytes], timeout_s: float, tell: Callable[[Sequence[Any] | Exception], None]) -> None:
         joined = join_ops(ops)
@@ -340,6 +363,7 @@ class Consensus:
         """Has a turn after whatever else arrives in this pass of the loop: so it is one entry for all callers."""
         if self._woken is None and self._running:
             self._woken = self._loop.call_soon(self._turn)
+            self._woken_at = time.monotonic()
 
     def _turn(self) -> None:
         if self._woken is not None:
@@ -370,7 +394,7 @@ class Consensus:
         return at_once
 
     def _write(self, number: int, batch: WriteBatch) -> bool:
-        if self._store.write_at_once(batch):
+        if not self._more and self._store.write_at_once(batch):
             self._host.durable(number)
             return True
         self._store.write(batch).add_done_callback(lambda done: self._written(number, done))

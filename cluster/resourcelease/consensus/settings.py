@@ -19,7 +19,7 @@ class Settings:
     heartbeat_s: float = 0.1
     # How long a follower that has proposed nothing may wait to be told that entries are committed; the next entries,
     # which mostly come sooner, tell it as well.
-    news_s: float = 0.002
+    news_s: float = 0.005
     # A follower that hears nothing for a time drawn between these two stands for election.
     election_min_s: float = 0.6
     election_max_s: float = 1.1

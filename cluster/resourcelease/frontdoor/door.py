@@ -240,6 +240,8 @@ def _options(message_bytes: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", _ANSWER_SHARE * message_bytes),
+        ("grpc.http2.lookahead_bytes", 4 << 20),
+        ("grpc.http2.max_frame_size", 1 << 20),
         ("grpc.max_metadata_size", 16 * 1024),
         # Two nodes on one port would share its callers between them.
         ("grpc.so_reuseport", 0),

@@ -5,13 +5,14 @@ than one caller with many.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from resourcelease import v1
-from resourcelease.consensus import Busy, Consensus, NoLeader, OutcomeUnknown, TooLarge
+from resourcelease.consensus import GATHER_S, Busy, Consensus, NoLeader, OutcomeUnknown, TooLarge
 from resourcelease.frontdoor.refusals import Refused, refused_by_consensus
 from resourcelease.machine import Machine
 from resourcelease.model.errors import Refusal
@@ -53,6 +54,7 @@ class Replica:
         self.answer_s = answer_s
         self._loop = asyncio.get_running_loop()
         self._gathered: list[_Gathered] = []
+        self._gathering_since = 0.0
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -98,9 +100,16 @@ class Replica:
     def submit(self, op: Op) -> "asyncio.Future[Any]":
         """One op, gathered with those of the same moment. A future cancelled before that is not proposed at all."""
         future: asyncio.Future[Any] = self._loop.create_future()
+        packed = pack_op(op), future
         if not self._gathered:
             self._loop.call_soon(self._propose_gathered)
-        self._gathered.append((pack_op(op), future))
+            self._gathering_since = time.monotonic()
+        elif time.monotonic() - self._gathering_since > GATHER_S:
+            # Others can begin with it while the rest of this pass of the loop is done here.
+            self._gathered.append(packed)
+            self._propose_gathered(more=True)
+            return future
+        self._gathered.append(packed)
         return future
 
     async def linearize(self, wanted: bool, remaining_s: float | None) -> None:
@@ -119,7 +128,7 @@ class Replica:
             async with asyncio.timeout(1.0):
                 await self._idle.wait()
 
-    def _propose_gathered(self) -> None:
+    def _propose_gathered(self, *, more: bool = False) -> None:
         gathered, self._gathered = self._gathered, []
         batch: list[_Gathered] = []
         size = 0
@@ -127,19 +136,19 @@ class Replica:
             if future.done():
                 continue
             if batch and (size + len(op) > _GATHERED_BYTES_MAX or len(batch) >= _GATHERED_OPS_MAX):
-                self._begin(batch)
+                self._begin(batch, more=True)
                 batch, size = [], 0
             batch.append((op, future))
             size += len(op)
         if batch:
-            self._begin(batch)
+            self._begin(batch, more=more)
 
-    def _begin(self, batch: list[_Gathered]) -> None:
+    def _begin(self, batch: list[_Gathered], *, more: bool) -> None:
         self._under_way += 1
         self._idle.clear()
         try:
             self._check_room()
-            self.consensus.begin([op for op, _ in batch], self.answer_s, partial(self._ended, batch))
+            self.consensus.begin([op for op, _ in batch], self.answer_s, partial(self._ended, batch), more=more)
         except Exception as error:
             self._ended(batch, error)
 

@@ -9,7 +9,7 @@ from resourcelease import v1
 __all__ = ["Replies"]
 
 # Answers in one message weigh no more than this together; a larger one goes alone.
-_MESSAGE_BYTES = 1024 * 1024
+_MESSAGE_BYTES = 128 * 1024
 # So much may wait for its reader; beyond it whoever does not read is not read either.
 _ANSWERS_MAX = 1_000
 _BYTES_MAX = 8 * 1024 * 1024

@@ -60,8 +60,9 @@ class _File:
         self.end = 0
         self.salt = b""
         if os.fstat(self.fd).st_size < size:
-            # Space that is there already cannot run out, and its flush has no length to note.
-            os.posix_fallocate(self.fd, 0, size)
+            # Space that is there already cannot run out. And only what was written before can be written again without
+            # a change to the file system's own records, whose flush would wait for everybody else's.
+            _write_all(self.fd, bytes(size), 0)
             os.fsync(self.fd)
 
 
