@@ -277,7 +277,11 @@ class FakeNode(LeaseServiceServicer, AdminServiceServicer, EventServiceServicer)
     async def Members(self, request: Any, context: Any) -> Any:
         roles = {self.cluster.leader: v1.NodeRole.NODE_ROLE_LEADER}
         members = [
-            v1.Member(node_id=node.address, client_address=node.address, role=roles.get(node.address))
+            v1.Member(
+                node_id=node.address,
+                client_address=node.address,
+                role=roles.get(node.address, v1.NodeRole.NODE_ROLE_FOLLOWER),
+            )
             for node in self.cluster.nodes
         ]
         return v1.MembersResponse(members=members)

@@ -427,8 +427,8 @@ def test_messages_of_answers_have_a_bound() -> None:
             sent.append(message)
 
         for number in range(1, 5):
-            replies.add(number, bytes(400 * 1024))
-        replies.add(5, bytes(3 * 1024 * 1024))
+            replies.add(number, bytes(50 * 1024))
+        replies.add(5, bytes(300 * 1024))
         replies.add_status(6, b"status")
         writer = asyncio.ensure_future(replies.write(send))
         await replies.drained()

@@ -15,6 +15,10 @@ from resourcelease.frontdoor.leasing import NOTHING
 from resourcelease.model.ops import Call
 
 
+async def stands_at(stubs: Stubs, namespace: str, wanted: tuple[int, int]) -> bool:
+    return await depth(stubs, namespace) == wanted
+
+
 def asking(
     stubs: Stubs, namespace: str, peer: str, *, count: int = 1, wait_ms: int = 10_000, timeout: float = 15
 ) -> Any:
@@ -124,7 +128,7 @@ def test_a_grant_on_its_way_to_a_dead_caller_is_given_back(
         begin = consensus.begin
         told: list[Callable[[], None]] = []
 
-        def held_up(ops: Sequence[bytes], timeout_s: float, tell: Callable[[Any], None]) -> None:
+        def held_up(ops: Sequence[bytes], timeout_s: float, tell: Callable[[Any], None], **how: Any) -> None:
             begin(
                 ops, timeout_s, lambda answer: tell(answer) if release.is_set() else told.append(partial(tell, answer))
             )
@@ -143,6 +147,47 @@ def test_a_grant_on_its_way_to_a_dead_caller_is_given_back(
                 tell()
             await eventually(lambda: stands(2, 0))
         assert [each.handle.attempt for each in (await asking(other, namespace, "w", count=2)).leases] == [1, 1]
+
+    run(scenario())
+
+
+def test_an_earlier_try_that_is_served_late_leaves_the_leases_to_the_later_one(trio: Cluster, run: Runner) -> None:
+    """As when a node slept through the first try, and wakes up with it once the second has been answered."""
+
+    async def scenario() -> None:
+        leader, namespace, operation_id = await trio.leader(), fresh(), fresh("op")
+        late = next(each for each in trio.nodes if each != leader)
+        request = v1.LeaseRequest(namespace=namespace, operation_id=operation_id, peer_id="w", max_items=1)
+        await put(trio.stubs[leader], namespace, "a")
+        again = v1.LeaseRequest()
+        again.CopyFrom(request)
+        again.tried = 1
+        (lease,) = (await trio.stubs[leader].lease.Lease(again, timeout=10)).leases
+        (told,) = (await trio.stubs[late].lease.Lease(request, timeout=10)).leases
+        assert told.handle == lease.handle
+        # Its caller has gone.
+        machine = trio.nodes[late].consensus.machine
+        granted = NOTHING._replace(sequence_ids=[1], attempts=[1], fences=[lease.handle.lease_id])
+        call = Call(namespace, "w", operation_id=operation_id, take=1)
+        trio.nodes[late].door._granter.give_back(call, granted)
+        applied = machine.applied_index
+        await until(lambda: machine.applied_index > applied)
+        assert await depth(trio.stubs[leader], namespace) == (0, 1)
+        # The later one's caller may give up as well, and then it goes back.
+        call = Call(namespace, "w", operation_id=operation_id, take=1 << 10)
+        trio.nodes[leader].door._granter.give_back(call, granted)
+        await eventually(lambda: stands_at(trio.stubs[leader], namespace, (1, 0)))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("tried", [-1, 1_000_001])
+def test_tries_are_counted_within_reason(trio: Cluster, run: Runner, tried: int) -> None:
+    async def scenario() -> None:
+        stubs = await trio.via("follower")
+        request = v1.LeaseRequest(namespace=fresh(), operation_id=fresh("op"), peer_id="w", tried=tried)
+        told = await refusal(stubs.lease.Lease(request, timeout=5))
+        assert told[:3] == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT", "tried")
 
     run(scenario())
 

@@ -18,6 +18,8 @@ __all__ = ["Caller"]
 
 # With less time than this left no further try is begun: it would only bring its outcome in doubt.
 LEAST_ATTEMPT = 0.1
+# The most tries that a node is told of.
+MOST_TRIED = 1_000_000
 
 
 class Caller:
@@ -78,6 +80,8 @@ class Caller:
             node = self.nodes.current()
             if wait is not None:
                 request.wait_ms = max(0, int((started + wait - now()) * 1000))
+            if method == "Lease":
+                request.tried = min(attempt, MOST_TRIED)
             try:
                 answer = await self._attempt(node, method, request, max(deadline - now(), 0.001))
             except ResourceLeaseError as error:

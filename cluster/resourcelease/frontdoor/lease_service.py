@@ -26,6 +26,7 @@ _WAIT_S = 60.0
 _EARLY_SHARE, _EARLY_MIN_S, _EARLY_MAX_S = 0.1, 0.02, 0.25
 # The key of LeaseResponse.leases.
 _LEASES = b"\x12"
+_TRIED_MAX = 1_000_000
 # Takes of one call rise with the lease clock, also from node to node.
 _TAKE_MS = 100
 
@@ -80,10 +81,12 @@ class Leases:
             refuse(f"must be from 0 (one) to {MAX_ITEMS_PER_OP}, not {request.max_items}", "max_items")
         if not 0 <= request.max_bytes <= MAX_OP_BYTES:
             refuse(f"must be from 0 (3 MiB) to {MAX_OP_BYTES}, not {request.max_bytes}", "max_bytes")
+        if not 0 <= request.tried <= _TRIED_MAX:
+            refuse(f"must be from 0 to {_TRIED_MAX}, not {request.tried}", "tried")
         call = caller.call(request, needs_peer=True, memorable=True)
         op = Lease(call, request.max_items or 1, request.max_bytes or DEFAULT_GRANT_BYTES)
         stated_ms = request.wait_ms if request.HasField("wait_ms") else None
-        waiter = LeaseWaiter(self._granter, op)
+        waiter = LeaseWaiter(self._granter, op, request.tried)
         self._waiters.add(waiter)
         try:
             granted = await waiter.wait(wait_s(stated_ms, caller.remaining_s()))

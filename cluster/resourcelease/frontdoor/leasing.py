@@ -10,16 +10,19 @@ from resourcelease.model.results import Granted
 
 __all__ = ["NOTHING", "LeaseWaiter"]
 
+_TAKES_A_TRY = 1 << 10
 NOTHING = Granted([], [], [], [], {}, 0, 0)
 
 
 class LeaseWaiter:
     """Waits until there is something to grant, its time is over, or its caller has gone."""
 
-    def __init__(self, granter: Granter, op: Lease) -> None:
+    def __init__(self, granter: Granter, op: Lease, tried: int = 0) -> None:
         self.ticket = 0
         self._granter = granter
-        self._op = op
+        # A later try's takes are above all those of an earlier one.
+        self._first_take = tried * _TAKES_A_TRY
+        self._op = op._replace(call=op.call._replace(take=self._first_take))
         self._operation_id = op.call.operation_id
         self._renewals = 0
         self._loop = asyncio.get_running_loop()
@@ -75,9 +78,11 @@ class LeaseWaiter:
         if self._answer.done():
             return False
         self._paused = None
-        if granted.next_take:
-            # An earlier try's leases: taken over before they are told, so that its node cannot give them back.
-            self._op = self._op._replace(call=self._op.call._replace(take=granted.next_take))
+        if 0 < granted.next_take <= self._first_take + _TAKES_A_TRY:
+            # An earlier try's leases: taken over before they are told, so that its node cannot give them back. A later
+            # try's are left to it: giving them back under this try's take has no effect.
+            take = max(granted.next_take, self._first_take)
+            self._op = self._op._replace(call=self._op.call._replace(take=take))
             self._granter.seek(self)
             return True
         if granted.sequence_ids:
@@ -102,7 +107,7 @@ class LeaseWaiter:
         if self._granter.is_remembered(call):
             self._renewals += 1
             name = f"{self._operation_id}~{self._renewals}"
-            self._op = self._op._replace(call=call._replace(operation_id=name, take=0))
+            self._op = self._op._replace(call=call._replace(operation_id=name, take=self._first_take))
 
     def _wait_on(self) -> bool:
         if self._time_over:

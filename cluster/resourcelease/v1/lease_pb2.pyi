@@ -173,6 +173,7 @@ class LeaseRequest(_message.Message):
     MAX_ITEMS_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    TRIED_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Whose items. Empty: "resourcelease"."""
     operation_id: _builtins.str
@@ -190,6 +191,11 @@ class LeaseRequest(_message.Message):
     which keeps the answer below the 4 MiB that gRPC clients accept by default. Raise the client's limit before
     raising this.
     """
+    tried: _builtins.int
+    """How often this operation was tried before under its operation_id, up to 1,000,000. Leases that were granted to
+    several tries belong to the last: an earlier one that is served late, with nobody waiting for it any more, leaves
+    them alone.
+    """
     def __init__(
         self,
         *,
@@ -199,10 +205,11 @@ class LeaseRequest(_message.Message):
         max_items: _builtins.int = ...,
         wait_ms: _builtins.int | None = ...,
         max_bytes: _builtins.int = ...,
+        tried: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "max_bytes", b"max_bytes", "max_items", b"max_items", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "max_bytes", b"max_bytes", "max_items", b"max_items", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id", "tried", b"tried", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait_ms: _TypeAlias = _typing.Literal["wait_ms"]  # noqa: Y015
     _WhichOneofArgType__wait_ms: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms"]  # noqa: Y015
