@@ -109,10 +109,8 @@ class Redis(Peer):
         settings += ["--appendfsync", "always", "--save", "", "--repl-diskless-sync-delay", 0]
         if primary:
             settings += ["--replicaof", "127.0.0.1", primary]
-        libraries = cache() / "lib"
-        environment = {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
         command = [find("redis-server") or "redis-server", *map(str, settings)]
-        return Server(name, command, directory, port=port, environment=environment)
+        return Server(name, command, directory, port=port, environment=_libraries())
 
     async def _make_ready(self) -> None:
         client = optional("redis.asyncio").Redis(port=self.servers[0].port)
@@ -134,7 +132,7 @@ class Redis(Peer):
     def versions(cls) -> dict[str, str]:
         """Server and client."""
         return {
-            "server": words(find("redis-server"), "--version").partition(" sha")[0],
+            "server": words(find("redis-server"), "--version", libraries=_libraries()).partition(" sha")[0],
             "redis-py": version_of("redis"),
         }
 
@@ -221,3 +219,9 @@ class _Worker:
 
     async def close(self) -> None:
         pass
+
+
+def _libraries() -> dict[str, str]:
+    """Those that came with the server, where it was unpacked rather than installed."""
+    libraries = cache() / "lib"
+    return {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}

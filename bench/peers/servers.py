@@ -59,13 +59,13 @@ def find(program: str, *places: str) -> Path | None:
     return Path(usual) if usual else None
 
 
-def words(program: Path | None, *arguments: str) -> str:
-    """The first line that a program prints of its version."""
+def words(program: Path | None, *arguments: str, libraries: Mapping[str, str] | None = None) -> str:
+    """The first line that a program prints of its version; ``libraries`` is where it finds those it needs."""
     if program is None:
         return "not installed"
-    environment = os.environ | libraries_of(postgres_tree())
+    environment = os.environ | (libraries_of(postgres_tree()) if libraries is None else libraries)
     said = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, env=environment)
-    return (said.stdout or said.stderr).strip().splitlines()[0]
+    return said.stdout.strip().splitlines()[0] if said.returncode == 0 and said.stdout.strip() else "unknown"
 
 
 def until(happened: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
