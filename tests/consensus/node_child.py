@@ -53,7 +53,8 @@ class Child:
     async def _call(self, run: str, numbers: "count[int]") -> None:
         for number in numbers:
             name = f"{self._name}-{run}-{number}"
-            call = Call("jobs", operation_id=name)
+            # A peer of its own, as the front door gives each caller: answers are kept for each, so many.
+            call = Call("jobs", self._name, operation_id=name)
             op = pack_op(Enqueue(call, ItemColumns(1, "table", [name], body=[bytes(50)]).packed()))
             while True:
                 try:

@@ -47,7 +47,7 @@ MAX_DELAY_MS = 366 * 24 * 3600 * 1000
 
 # How long, on the lease clock, an answer is kept for a retry under the same operation id, and how many a peer has.
 ANSWER_WINDOW_MS = 120_000
-ANSWERS_PER_PEER = 10_000
+ANSWERS_PER_PEER = 100_000
 # How many ended items of a namespace are remembered, for the same window at least, so that a repeated ack is
 # recognised: blocks of so many consecutive ids, and so many blocks.
 SETTLED_BLOCK = 1024
