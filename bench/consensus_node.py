@@ -24,6 +24,7 @@ from resourcelease.machine import Machine
 from resourcelease.model.items import ItemColumns
 from resourcelease.model.ops import Call, Configure, Drain, Enqueue, pack_op
 from resourcelease.node.collector import spare_the_old
+from resourcelease.node.run import loop_factory
 from resourcelease.storage import LmdbStore
 
 __all__ = ["CAPACITY", "enqueue", "machines"]
@@ -313,7 +314,9 @@ def main(arguments: Sequence[str]) -> None:
     if kind == "stock":
         run_stock(name, directory, json.loads(members))
     else:
-        asyncio.run(run_ours(kind, name, directory, json.loads(members)))
+        # The loop that a node runs on.
+        with asyncio.Runner(loop_factory=loop_factory("auto")) as runner:
+            runner.run(run_ours(kind, name, directory, json.loads(members)))
     os._exit(0)
 
 
