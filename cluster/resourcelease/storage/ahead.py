@@ -12,7 +12,7 @@ format.
 import os
 import secrets
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -69,10 +69,10 @@ class _File:
 class Ahead:
     """Appends batches, numbered from 1 over the life of the store; not for several threads at once.
 
-    ``settled`` is the number up to which LMDB holds everything; what the files hold beyond that was read before.
+    ``settled`` tells up to which number LMDB holds everything; what the files hold beyond that was read before.
     """
 
-    def __init__(self, directory: Path, size: int, settled: int, *, sync: bool = True) -> None:
+    def __init__(self, directory: Path, size: int, settled: Callable[[], int], *, sync: bool = True) -> None:
         directory.mkdir(exist_ok=True)
         self._size = size
         self._sync = sync
@@ -81,8 +81,8 @@ class Ahead:
         fsync_directory(directory.parent)
         self._active = self._files[0]
         self._active.end = size
-        self.number = settled
-        self.settled = settled
+        self._settled = settled
+        self.number = settled()
 
     def pack(self, batches: Sequence[WriteBatch]) -> bytes:
         """What ``append`` takes."""
@@ -94,12 +94,17 @@ class Ahead:
         needed = _RECORD.size + size
         if self._active.end + needed <= self._size:
             return True
-        return self._other.last <= self.settled and _RECORDS_AT + needed <= self._size
+        return self._other.last <= self._settled() and _RECORDS_AT + needed <= self._size
 
     @property
     def filling(self) -> bool:
         """Whether what is here should settle soon, so that there is room when it is needed."""
-        return self._other.last > self.settled
+        return self._other.last > self._settled()
+
+    @property
+    def settled(self) -> bool:
+        """Whether LMDB holds all that is here."""
+        return self.number <= self._settled()
 
     @property
     def _other(self) -> _File:

@@ -117,7 +117,7 @@ class Committer:
 
     def refuse(self, item: Write | Task) -> None:
         """Ends what came too late, on the caller's thread."""
-        self._tell(item.done, self._refusal(self._stopped_by))
+        self.tell(item.done, self._refusal(self._stopped_by))
         self.tell_listeners()
 
     @property
@@ -250,7 +250,7 @@ class Committer:
         self.batches += len(group)
         for write in group:
             self._waiting.popleft()
-            self._tell(write.done, None)
+            self.tell(write.done, None)
         self.tell_listeners()
         reach("commit.told")
 
@@ -261,7 +261,7 @@ class Committer:
         except SnapshotFailed as error:
             failure = error
         self._waiting.popleft()
-        self._tell(task.done, failure)
+        self.tell(task.done, failure)
         self.tell_listeners()
 
     def _rest(self) -> None:
@@ -290,7 +290,7 @@ class Committer:
         if not self._waiting:
             return
         while self._waiting:
-            self._tell(self._waiting.popleft().done, self._refusal(self._stopped_by))
+            self.tell(self._waiting.popleft().done, self._refusal(self._stopped_by))
         self.tell_listeners()
 
     def _refusal(self, stopped_by: Exception | None) -> StoreStopped:
@@ -308,7 +308,8 @@ class Committer:
             except Exception:
                 _log.exception("the listener for the store's state failed")
 
-    def _tell(self, done: Done, error: Exception | None) -> None:
+    def tell(self, done: Done, error: Exception | None) -> None:
+        """Tells who waits for an item."""
         try:
             done(error)
         except Exception:

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from resourcelease.storage.api import Identity, Loaded
+from resourcelease.storage.api import Identity, Loaded, WriteBatch
 from resourcelease.storage.environment import Environment
 from resourcelease.storage.errors import CorruptStore
 from resourcelease.storage.positions import Positions
@@ -54,6 +54,17 @@ class Durable(NamedTuple):
     first_held: int = 1
     # The last batch of the log ahead that has settled here.
     ahead: int = 0
+
+    def after(self, batch: WriteBatch, ahead: int = 0) -> "Durable":
+        """The same once ``batch``, which follows from this, is durable as well; ``ahead`` is its number, if it has one.
+
+        What is physically there only writing it tells.
+        """
+        rows = self.rows
+        if batch.rows_index:
+            rows = RowsPosition(batch.rows_index, batch.rows_term, rows.changes)
+        vote = self.vote if batch.vote is None else Vote(*batch.vote)
+        return self._replace(positions=self.positions.after(batch), vote=vote, rows=rows, ahead=ahead or self.ahead)
 
     @property
     def deletion_due(self) -> bool:

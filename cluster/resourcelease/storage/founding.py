@@ -70,7 +70,7 @@ def open_ahead(layout: Layout, writer: Writer, ballast: Ballast, options: StoreO
     if not options.ahead_bytes:
         return None
     try:
-        return Ahead(layout.ahead, options.ahead_bytes, writer.durable.ahead, sync=options.sync)
+        return Ahead(layout.ahead, options.ahead_bytes, lambda: writer.durable.ahead, sync=options.sync)
     except OSError as error:
         if not is_disk_full(error):
             raise

@@ -4,7 +4,6 @@ The order is kept whichever way they take. A batch that goes to LMDB directly, b
 ahead has no room, or a task, holds back all that come after it until it is done.
 """
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,15 +11,13 @@ from threading import Condition, Thread
 
 from resourcelease.storage.ahead import Ahead, AheadFull
 from resourcelease.storage.api import Loaded, WriteBatch
-from resourcelease.storage.committer import Committer, Done, Task, Write
+from resourcelease.storage.committer import Committer, Task, Write
 from resourcelease.storage.durable import Durable
 from resourcelease.storage.errors import StorageError
 from resourcelease.storage.options import StoreOptions
 from resourcelease.storage.writer import batch_bytes
 
 __all__ = ["Front"]
-
-_log = logging.getLogger("resourcelease.storage")
 
 # A batch beyond this is not written on the caller's thread, and one beyond the second not into the log ahead.
 _AT_ONCE_BYTES = 256 << 10
@@ -48,21 +45,23 @@ class Front:
         self._direct = 0
         self._direct_done = 0
         # What was durable after the last batch of the log ahead.
-        self._told: Loaded | None = None
+        self._told = durable()
         self._flush_s = 0.0
         self._worker: Thread | None = None
 
     def loaded(self) -> Loaded:
         """What is durable, here or there."""
+        return self._newest().loaded()
+
+    def _newest(self) -> Durable:
+        # Looked at in this order: what settles in between is in the second.
         told, durable = self._told, self._durable()
-        if told is None or self._ahead is None or self._ahead.number <= durable.ahead:
-            return durable.loaded()
-        return told
+        return told if told.ahead > durable.ahead else durable
 
     @property
     def settled(self) -> bool:
         """Whether LMDB holds all that is durable."""
-        return self._ahead is None or self._ahead.number <= self._durable().ahead
+        return self._ahead is None or self._ahead.settled
 
     def hurry(self) -> None:
         """Has what is in the log ahead settle now."""
@@ -140,7 +139,7 @@ class Front:
         writes = [item for item in group if isinstance(item, Write)]
         if len(writes) == len(group) and self._append(ahead, writes):
             for write in writes:
-                _tell(write.done)
+                self._committer.tell(write.done, None)
             self._committer.tell_listeners()
             return
         for item in group:
@@ -156,7 +155,7 @@ class Front:
         if not ahead.has_room(len(payload)):
             return False
         began = time.perf_counter()
-        before = self.loaded()
+        told = self._newest()
         try:
             last = ahead.append(payload, len(writes))
         except AheadFull:
@@ -168,19 +167,12 @@ class Front:
             return False
         self._flush_s += _NEWEST * (time.perf_counter() - began - self._flush_s)
         for number, write in enumerate(writes, last - len(writes) + 1):
-            before = _after(before, write.batch)
-            self._committer.put_behind(Write(write.batch, self._settler(ahead, number), number))
-        self._told = before
+            told = told.after(write.batch, number)
+            self._committer.put_behind(Write(write.batch, _ignore, number))
+        self._told = told
         if ahead.filling:
             self._committer.hurry()
         return True
-
-    def _settler(self, ahead: Ahead, number: int) -> Done:
-        def settled(error: Exception | None) -> None:
-            if error is None:
-                ahead.settled = number
-
-        return settled
 
     def _go_direct(self, item: Write | Task) -> None:
         self._direct += 1
@@ -195,30 +187,5 @@ class Front:
             self._committer.refuse(direct)
 
 
-def _after(loaded: Loaded, batch: WriteBatch) -> Loaded:
-    """What is durable once a batch is that may be in the log ahead."""
-    term, voted_for = batch.vote or (loaded.term, loaded.voted_for)
-    rows = (batch.rows_index, batch.rows_term) if batch.rows_index else (loaded.rows_index, loaded.rows_term)
-    first, last = loaded.first_index, loaded.last_index
-    if batch.truncate_from:
-        last = min(last, max(batch.truncate_from, first) - 1)
-    if batch.appends:
-        if batch.appends[0].index != last + 1:
-            # The journal begins anew.
-            first = batch.appends[0].index
-        last = batch.appends[-1].index
-    if batch.compact_through:
-        first = max(first, batch.compact_through + 1)
-        last = max(last, batch.compact_through)
-    return Loaded(term, voted_for, *rows, first, last)
-
-
-def _tell(done: Done) -> None:
-    try:
-        done(None)
-    except Exception:
-        _log.exception("a callback for a durable batch failed")
-
-
 def _ignore(_error: Exception | None) -> None:
-    """Whoever writes at once knows when it is done."""
+    """Who wrote at once knows, and who waited for the log ahead was told: nobody waits for LMDB."""

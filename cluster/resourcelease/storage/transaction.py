@@ -9,7 +9,6 @@ from resourcelease.storage.environment import Environment
 from resourcelease.storage.errors import CorruptStore
 from resourcelease.storage.records import (
     RowsPosition,
-    Vote,
     index_key,
     pack_entries,
     pack_number,
@@ -33,35 +32,26 @@ class Group:
     """
 
     def __init__(self, before: Durable) -> None:
-        self._before = before
-        self._positions = before.positions
-        self._vote = before.vote
-        self._rows_at: tuple[int, int] = before.rows[:2]
+        self._before = self._after = before
         self._rows: dict[bytes, bytes | None] = {}
         # What remains of the journal on disk ends here; with ``_restarted`` nothing of it remains.
         self._kept_last = before.positions.last
         self._restarted = False
         self._tail: list[JournalEntry] = []
-        self._ahead = before.ahead
 
     def add(self, batch: WriteBatch, ahead: int = 0) -> None:
         """Adds a batch that follows from those before it; ``ahead`` is its number in the log ahead, if it is there."""
-        self._ahead = ahead or self._ahead
-        if self._positions.restarted_by(batch):
+        if self._after.positions.restarted_by(batch):
             self._restarted = True
             self._tail = list(batch.appends)
         else:
             self._add_entries(batch)
         last_before_compaction = self._last
-        self._positions = self._positions.after(batch)
-        if batch.vote is not None:
-            self._vote = Vote(*batch.vote)
+        self._after = self._after.after(batch, ahead)
         if batch.row_puts:
             self._rows.update(batch.row_puts)
         if batch.row_deletes:
             self._rows.update(dict.fromkeys(batch.row_deletes))
-        if batch.rows_index:
-            self._rows_at = (batch.rows_index, batch.rows_term)
         if batch.compact_through > last_before_compaction:
             self._restarted = True
             self._tail.clear()
@@ -70,11 +60,11 @@ class Group:
     def _last(self) -> int:
         if self._tail:
             return self._tail[-1].index
-        return self._positions.last if self._restarted else self._kept_last
+        return self._after.positions.last if self._restarted else self._kept_last
 
     def _add_entries(self, batch: WriteBatch) -> None:
         if batch.truncate_from:
-            cut = max(batch.truncate_from, self._positions.compacted + 1)
+            cut = max(batch.truncate_from, self._after.positions.compacted + 1)
             if self._tail and cut <= self._tail[-1].index:
                 del self._tail[max(0, cut - self._tail[0].index) :]
             self._kept_last = min(self._kept_last, cut - 1)
@@ -82,34 +72,36 @@ class Group:
 
     def apply(self, env: Environment, txn: "Transaction[bytes]") -> Durable:
         """Writes it all; the result holds once ``txn`` is committed."""
-        first_held = self._before.first_held
+        before, after = self._before, self._after
+        compacted = after.positions.compacted
+        first_held = before.first_held
         if self._restarted:
-            restart_journal(env, txn, self._positions.compacted)
-            first_held = self._tail[0].index if self._tail else self._positions.compacted + 1
-        elif self._kept_last < self._before.positions.last:
+            restart_journal(env, txn, compacted)
+            first_held = self._tail[0].index if self._tail else compacted + 1
+        elif self._kept_last < before.positions.last:
             _cut(env, txn, self._kept_last + 1)
         if self._tail:
             append_entries(env, txn, self._tail)
         rows = self._apply_rows(env, txn)
-        if self._vote != self._before.vote:
-            txn.put(VOTE, seal(VOTE, pack_vote(self._vote)), db=env.meta)
-        if self._positions.compacted != self._before.positions.compacted:
-            _put_compacted(env, txn, self._positions.compacted)
-        if self._ahead != self._before.ahead:
-            put_ahead(env, txn, self._ahead)
-        return Durable(self._positions, self._vote, rows, first_held, self._ahead)
+        if after.vote != before.vote:
+            txn.put(VOTE, seal(VOTE, pack_vote(after.vote)), db=env.meta)
+        if compacted != before.positions.compacted:
+            _put_compacted(env, txn, compacted)
+        if after.ahead != before.ahead:
+            put_ahead(env, txn, after.ahead)
+        return after._replace(rows=rows, first_held=first_held)
 
     def _apply_rows(self, env: Environment, txn: "Transaction[bytes]") -> RowsPosition:
-        index, term, changes = self._before.rows
-        if not self._rows and self._rows_at == (index, term):
-            return self._before.rows
+        position = self._after.rows
+        if not self._rows and position == self._before.rows:
+            return position
         puts = [(key, value) for key, value in self._rows.items() if value is not None]
         txn.cursor(db=env.rows).putmulti(seal_rows(puts))
         if len(puts) < len(self._rows):
             for key, value in self._rows.items():
                 if value is None:
                     txn.delete(key, db=env.rows)
-        position = RowsPosition(*self._rows_at, changes + 1)
+        position = position._replace(changes=position.changes + 1)
         txn.put(ROWS, seal(ROWS, pack_rows_position(position)), db=env.meta)
         return position
 
