@@ -11,6 +11,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from resourcelease import v1
 from resourcelease.frontdoor.callers import Caller, Speaker
 from resourcelease.frontdoor.dispatch import NoMessage, Unary, plain_status, reader, status_text
+from resourcelease.frontdoor.duplex import Duplex
 from resourcelease.frontdoor.gate import Gate
 from resourcelease.frontdoor.refusals import Refused, refuse
 from resourcelease.frontdoor.replies import Replies
@@ -20,8 +21,6 @@ __all__ = ["Conversations"]
 
 # Calls, or cancellations, in one message.
 _CALLS_MAX = 2_000
-# How long a stream that is ended waits for its last message to leave.
-_LAST_WRITE_S = 1.0
 # No deadline is counted beyond this.
 _LONGEST_S = 366 * 24 * 3600.0
 
@@ -89,10 +88,11 @@ class _Call:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class _Conversation:
+class _Conversation(Duplex):
     """One stream of calls and answers."""
 
     def __init__(self, place: Conversations, caller: Caller) -> None:
+        super().__init__()
         self._place = place
         self._caller = caller
         self._key: str = caller.context.peer()
@@ -101,26 +101,15 @@ class _Conversation:
         # Those whose answer is wanted, by number; and every call that runs, also those that were dropped.
         self._wanted: dict[int, _Call] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
         """Serves until the client has closed its side and has its answers, or something breaks."""
-        context = self._caller.context
-        tasks = [asyncio.ensure_future(self._replies.write(context.write)), asyncio.ensure_future(self._read())]
-        for task in tasks:
-            task.add_done_callback(self._task_done)
+        replies = self._replies
         try:
-            await self._ended
-        except Refused:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WRITE_S):
-                    await self._replies.settled()
-            raise
+            await self._until_over(replies, replies.write(self._caller.context.write), self._read())
         finally:
             for call in list(self._wanted.values()):
                 self._drop(call)
-            for task in tasks:
-                task.cancel()
 
     def go_away(self, message: str) -> None:
         """Tells the client to make no more calls here."""
@@ -130,15 +119,6 @@ class _Conversation:
         """Ends the stream with a status, unless a call is under way: that one is let finish."""
         if not self._wanted and not self._ended.done():
             self._ended.set_exception(refused)
-
-    def _task_done(self, task: "asyncio.Task[Any]") -> None:
-        if self._ended.done() or task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
-            self._ended.set_result(None)
-        else:
-            self._ended.set_exception(error)
 
     async def _read(self) -> None:
         read, replies = self._caller.context.read, self._replies

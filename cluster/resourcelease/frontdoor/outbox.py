@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from resourcelease import v1
+from resourcelease.frontdoor.duplex import Departures
 from resourcelease.model.results import Granted
 
 __all__ = ["Outbox", "Push"]
@@ -21,35 +22,26 @@ class Push(NamedTuple):
     at: float
 
 
-class Outbox:
+class Outbox(Departures):
     """Messages that wait. Those already made go first to last; losses are gathered into one."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Push | v1.WorkResponse] = deque()
         self._lost: list[v1.LostLease] = []
-        self._filled = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._unblocked = asyncio.Event()
-        self._unblocked.set()
-        self._stopped = False
-        # Something has been taken out of the queue.
-        self._left = asyncio.Event()
         # Since when the reader has not taken what is being written; None: it keeps up.
         self.blocked_since: float | None = None
 
     def put(self, message: Push | v1.WorkResponse) -> None:
         """Adds a message at the end."""
         self._queue.append(message)
-        self._idle.clear()
-        self._filled.set()
+        self._came()
 
     def put_lost(self, lost: v1.LostLease) -> None:
         """Adds the news of a lost lease to the next message of its kind."""
         self._lost.append(lost)
-        self._idle.clear()
-        self._filled.set()
+        self._came()
 
     def take_pushes(self) -> list[Granted]:
         """Leases that have not left yet, taken out again."""
@@ -62,20 +54,10 @@ class Outbox:
         """Whether leases wait here."""
         return any(isinstance(each, Push) for each in self._queue)
 
-    async def room(self) -> None:
-        """Waits until fewer than so many messages wait: whoever does not read its answers is not read either."""
-        while len(self._queue) >= _MESSAGES_MAX:
-            self._left.clear()
-            await self._left.wait()
-
-    async def drained(self) -> None:
-        """Waits until everything has been written."""
-        await self._idle.wait()
-
-    async def settled(self) -> None:
-        """Begins no further write, and waits for the one under way: a stream cannot be given a status before."""
-        self._stopped = True
-        await self._unblocked.wait()
+    @property
+    def full(self) -> bool:
+        """Whether as many messages wait as may."""
+        return len(self._queue) >= _MESSAGES_MAX
 
     async def write(
         self,
@@ -86,16 +68,12 @@ class Outbox:
         """Writes until it is stopped. ``pushed`` makes a message of leases as they leave; ``written`` hears of each."""
         while not self._stopped:
             if not self._queue and not self._lost:
-                self._idle.set()
-                self._filled.clear()
-                await self._filled.wait()
+                await self._arrival()
                 continue
             message = self._next(pushed)
             if message is not None:
                 self.blocked_since = self._loop.time()
-                self._unblocked.clear()
-                await send(message)
-                self._unblocked.set()
+                await self._send(send, message)
                 self.blocked_since = None
             written()
 

@@ -100,16 +100,13 @@ class Replica:
     def submit(self, op: Op) -> "asyncio.Future[Any]":
         """One op, gathered with those of the same moment. A future cancelled before that is not proposed at all."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        packed = pack_op(op), future
-        if not self._gathered:
+        self._gathered.append((pack_op(op), future))
+        if len(self._gathered) == 1:
             self._loop.call_soon(self._propose_gathered)
             self._gathering_since = time.monotonic()
         elif time.monotonic() - self._gathering_since > GATHER_S:
             # Others can begin with it while the rest of this pass of the loop is done here.
-            self._gathered.append(packed)
             self._propose_gathered(more=True)
-            return future
-        self._gathered.append(packed)
         return future
 
     async def linearize(self, wanted: bool, remaining_s: float | None) -> None:

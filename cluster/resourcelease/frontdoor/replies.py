@@ -1,10 +1,10 @@
 """The answers of a conversation on their way out: those that are ready go together, at the pace of their reader."""
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 from resourcelease import v1
+from resourcelease.frontdoor.duplex import Departures
 
 __all__ = ["Replies"]
 
@@ -15,20 +15,14 @@ _ANSWERS_MAX = 1_000
 _BYTES_MAX = 8 * 1024 * 1024
 
 
-class Replies:
+class Replies(Departures):
     """Messages that wait; the last of them still takes answers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._messages: deque[tuple[v1.ConverseResponse, int]] = deque()
         self._bytes = 0
         self._answers = 0
-        self._filled = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._unblocked = asyncio.Event()
-        self._unblocked.set()
-        self._left = asyncio.Event()
-        self._stopped = False
 
     def add(self, number: int, response: bytes) -> None:
         """The answer to a call."""
@@ -49,36 +43,17 @@ class Replies:
         """Whether more wait than may."""
         return self._answers >= _ANSWERS_MAX or self._bytes >= _BYTES_MAX
 
-    async def room(self) -> None:
-        """Waits until fewer wait."""
-        while self.full:
-            self._left.clear()
-            await self._left.wait()
-
-    async def drained(self) -> None:
-        """Waits until everything has been written."""
-        await self._idle.wait()
-
-    async def settled(self) -> None:
-        """Begins no further write, and waits for the one under way: a stream cannot be given a status before."""
-        self._stopped = True
-        await self._unblocked.wait()
-
     async def write(self, send: Callable[[v1.ConverseResponse], Awaitable[None]]) -> None:
         """Writes until it is stopped. What comes while a message is being written gathers for the next."""
         while not self._stopped:
             if not self._messages:
-                self._idle.set()
-                self._filled.clear()
-                await self._filled.wait()
+                await self._arrival()
                 continue
             message, size = self._messages.popleft()
             self._bytes -= size
             self._answers -= len(message.answers)
             self._left.set()
-            self._unblocked.clear()
-            await send(message)
-            self._unblocked.set()
+            await self._send(send, message)
 
     def _open(self, size: int) -> v1.ConverseResponse:
         """The message that takes the next answer."""
@@ -89,6 +64,5 @@ class Replies:
             return message
         message = v1.ConverseResponse()
         self._messages.append((message, size))
-        self._idle.clear()
-        self._filled.set()
+        self._came()
         return message

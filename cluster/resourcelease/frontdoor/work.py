@@ -8,7 +8,6 @@ worker's, and is left to run.
 import asyncio
 import logging
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -17,6 +16,7 @@ from resourcelease import v1
 from resourcelease.frontdoor import answers
 from resourcelease.frontdoor.callers import Caller
 from resourcelease.frontdoor.claims import claim, give_back, give_back_others
+from resourcelease.frontdoor.duplex import Duplex
 from resourcelease.frontdoor.frames import check_first, check_later, frame_of
 from resourcelease.frontdoor.heartbeat import Pulse
 from resourcelease.frontdoor.held import Held
@@ -42,16 +42,15 @@ _PUSH_BYTES = 3 * 1024 * 1024
 _FRAMES_MAX = 64
 # How long a stream waits after a refusal before it asks again.
 _AGAIN_S = 0.5
-# How long a stream that is ended waits for its last message to leave.
-_LAST_WRITE_S = 1.0
 # How soon after the end of what it sends a caller that has gone is known to have gone.
 _BROKEN_S = 0.05
 
 
-class WorkStream:
+class WorkStream(Duplex):
     """One worker's stream on this node."""
 
     def __init__(self, place: Workplace, caller: Caller, first: v1.WorkRequest) -> None:
+        super().__init__()
         check_first(first)
         call = caller.call(first, needs_peer=True)
         self._place = place
@@ -72,7 +71,6 @@ class WorkStream:
         # Whether the worker was told to go on elsewhere, with what it holds.
         self._sent_away = False
         self._unanswered: Lease | None = None
-        self._ended: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def namespace(self) -> str:
@@ -89,23 +87,12 @@ class WorkStream:
     async def run(self, first: v1.WorkRequest) -> None:
         """Serves the worker until it closes its side, or somebody ends the stream."""
         self._place.streams.enter(self)
-        tasks = [
-            asyncio.ensure_future(self._outbox.write(self._context.write, self._leaving, self._seek)),
-            asyncio.ensure_future(self._read(first)),
-        ]
-        for task in tasks:
-            task.add_done_callback(self._task_done)
+        writing = self._outbox.write(self._context.write, self._leaving, self._seek)
         try:
-            try:
-                await self._ended
-            except Refused:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LAST_WRITE_S):
-                        await self._outbox.settled()
-                raise
+            await self._until_over(self._outbox, writing, self._read(first))
         finally:
             self._open = False
-            for task in (*tasks, *self._frames):
+            for task in self._frames:
                 task.cancel()
             self._close()
 
@@ -119,15 +106,6 @@ class WorkStream:
         """Ends the stream with a status."""
         if not self._ended.done():
             self._ended.set_exception(refused)
-
-    def _task_done(self, task: "asyncio.Task[Any]") -> None:
-        if self._ended.done() or task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
-            self._ended.set_result(None)
-        else:
-            self._ended.set_exception(error)
 
     async def _read(self, first: v1.WorkRequest) -> None:
         await self._begin(first)
