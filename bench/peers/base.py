@@ -21,6 +21,7 @@ __all__ = [
     "Worker",
     "body_of",
     "number_of",
+    "no_client",
     "optional",
     "version_of",
 ]
@@ -159,6 +160,15 @@ def number_of(body: bytes) -> int:
 def optional(module: str) -> Any:
     """A module of a peer's client, which only the extra ``bench`` installs."""
     return importlib.import_module(module)
+
+
+def no_client(package: str, name: str) -> str | None:
+    """Why a peer is left out for want of its client; None if that can be imported."""
+    try:
+        optional(package)
+    except ImportError:
+        return f"{name} is not installed"
+    return None
 
 
 def version_of(distribution: str) -> str:

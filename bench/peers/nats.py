@@ -17,6 +17,7 @@ from bench.peers.base import (
     Session,
     Worker,
     body_of,
+    no_client,
     number_of,
     optional,
     version_of,
@@ -53,11 +54,7 @@ class Nats(Peer):
         """Server and client."""
         if find("nats-server") is None:
             return "nats-server is not installed"
-        try:
-            optional("nats")
-        except ImportError:
-            return "nats-py is not installed"
-        return None
+        return no_client("nats", "nats-py")
 
     def start(self) -> None:
         """Three servers, then the stream and its consumer."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bench.peers.base import Peer, Session, optional, version_of
+from bench.peers.base import Peer, Session, no_client, optional, version_of
 from bench.peers.postgres_client import SCHEMA, PostgresSession
 from bench.peers.servers import Server, find, free_ports, libraries_of, postgres_tree, until, words
 
@@ -64,11 +64,7 @@ class Postgres(Peer):
         """Server and client, and a user to be where we are root."""
         if cls._program("postgres") is None or cls._program("initdb") is None:
             return "no PostgreSQL server is installed"
-        try:
-            optional("asyncpg")
-        except ImportError:
-            return "asyncpg is not installed"
-        return None
+        return no_client("asyncpg", "asyncpg")
 
     def start(self) -> None:
         """The primary first, then the standbys; returns when both stream."""

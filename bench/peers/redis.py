@@ -15,6 +15,7 @@ from bench.peers.base import (
     Session,
     Worker,
     body_of,
+    no_client,
     number_of,
     optional,
     version_of,
@@ -86,11 +87,7 @@ class Redis(Peer):
         """Server and client."""
         if find("redis-server") is None:
             return "redis-server is not installed"
-        try:
-            optional("redis")
-        except ImportError:
-            return "redis-py is not installed"
-        return None
+        return no_client("redis", "redis-py")
 
     def start(self) -> None:
         """Both; returns when the replica streams."""

@@ -1,13 +1,12 @@
 """One node of a drill: a directory, a configuration, and a process while it runs."""
 
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from resourcelease.cli.processes import start_node, to_toml
+from resourcelease.cli.processes import NodeProcess, start_node, to_toml
 
 __all__ = ["Node"]
 
@@ -15,7 +14,7 @@ __all__ = ["Node"]
 STOP_S = 12.0
 
 
-class Node:
+class Node(NodeProcess):
     """A node's configuration on disk, and its process.
 
     ``tables`` is its configuration; ``prefix`` are words before the command, such as those that enter a namespace.
@@ -29,6 +28,7 @@ class Node:
         tables: Mapping[str, Mapping[str, Any]],
         prefix: Sequence[str] = (),
     ) -> None:
+        super().__init__()
         self.name = name
         self.address = address
         """Where clients call it."""
@@ -38,22 +38,11 @@ class Node:
         self.tables = {section: dict(values) for section, values in tables.items()}
         self.prefix = list(prefix)
         """Words before the command."""
-        self._process: subprocess.Popen[bytes] | None = None
         self.paused = False
 
     def wrap(self, words: Sequence[str]) -> None:
         """Puts words right before the command, from the next start on."""
         self.prefix += words
-
-    @property
-    def pid(self) -> int | None:
-        """The process, while it runs."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
-    @property
-    def exit_code(self) -> int | None:
-        """How the process ended; None while it runs, or never started."""
-        return self._process.poll() if self._process is not None else None
 
     def start(self) -> None:
         """Starts the process; it ends with ours, in whatever way ours ends."""
@@ -68,33 +57,26 @@ class Node:
 
     def pause(self) -> None:
         """Stops the process where it stands, as a virtual machine that is moved."""
-        self._signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
         self.paused = True
 
     def resume(self) -> None:
         """Lets it go on."""
-        self._signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
         self.paused = False
 
     def ask_to_stop(self) -> None:
         """Sends SIGTERM."""
         self.resume()
-        self._signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
 
     def strike(self) -> None:
         """Sends SIGKILL and does not wait, so that several can go at the same moment."""
-        self._signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
 
     def kill(self) -> None:
         """Ends it at once and waits until it is gone."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process = None
+        super().kill()
         self.paused = False
 
     def ended(self, seconds: float = STOP_S) -> int | None:
@@ -107,7 +89,3 @@ class Node:
     def words(self, since: int = 0) -> str:
         """What it has written to its log, from an offset on."""
         return self.log.read_bytes()[since:].decode(errors="replace") if self.log.exists() else ""
-
-    def _signal(self, number: int) -> None:
-        if self.pid is not None and self._process is not None:
-            self._process.send_signal(number)

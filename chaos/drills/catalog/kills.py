@@ -11,13 +11,7 @@ async def kill_leader(scene: Scene) -> None:
     for _ in range(2):
         await scene.work(scene.seconds * 0.2)
         victim = await scene.leader()
-        fault = scene.fault(f"kill -9 {victim}, the leader")
-        await scene.cluster.kill(victim)
-        await scene.recovered(f"the death of leader {victim}", scene.history.now())
-        await scene.work(scene.seconds * 0.15)
-        await scene.cluster.start(victim)
-        scene.over(fault, f"{victim} is started again")
-        await scene.cluster.ready(scene.client)
+        await _die_and_return(scene, victim, "the leader", scene.seconds * 0.15)
     await scene.work(scene.seconds * 0.2)
 
 
@@ -25,14 +19,18 @@ async def kill_follower(scene: Scene) -> None:
     """kill -9 of a follower: others go on as if nothing were."""
     await scene.work(scene.seconds * 0.2)
     victim = scene.chance.choice(await scene.followers())
-    fault = scene.fault(f"kill -9 {victim}, a follower")
-    await scene.cluster.kill(victim)
-    await scene.recovered(f"the death of follower {victim}", scene.history.now())
+    await _die_and_return(scene, victim, "a follower", scene.seconds * 0.3)
     await scene.work(scene.seconds * 0.3)
+
+
+async def _die_and_return(scene: Scene, victim: str, who: str, away_s: float) -> None:
+    fault = scene.fault(f"kill -9 {victim}, {who}")
+    await scene.cluster.kill(victim)
+    await scene.recovered(f"the death of {who.split()[-1]} {victim}", scene.history.now())
+    await scene.work(away_s)
     await scene.cluster.start(victim)
     scene.over(fault, f"{victim} is started again")
     await scene.cluster.ready(scene.client)
-    await scene.work(scene.seconds * 0.3)
 
 
 async def kill_majority(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FIRST_PORT", "LocalCluster", "LocalNode"]
+__all__ = ["FIRST_PORT", "LocalCluster", "LocalNode", "NodeProcess"]
 
 PLAN = "cluster.json"
 FIRST_PORT = 7101
@@ -21,14 +21,10 @@ PEER_OFFSET = 100
 STOP_SECONDS = 10.0
 
 
-class LocalNode:
-    """One node: its configuration on disk, and its process while it runs."""
+class NodeProcess:
+    """The process of a node, while it runs."""
 
-    def __init__(self, directory: Path, name: str, address: str) -> None:
-        self.name = name
-        self.address = address
-        self.config = directory / name / "node.toml"
-        self.log = directory / name / "node.log"
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -41,21 +37,10 @@ class LocalNode:
         """How the process ended; None while it runs, or never started."""
         return self._process.poll() if self._process is not None else None
 
-    def start(self) -> None:
-        """Starts the process. It ends with ours, in whatever way ours ends."""
-        self._process = start_node(self.config, self.log)
-
     def signal(self, number: int) -> None:
         """Sends a signal, if there is somebody to take it."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
-
-    async def stop(self) -> None:
-        """Has it stop in order; kills it if it does not."""
-        self.signal(signal.SIGCONT)
-        self.signal(signal.SIGTERM)
-        await self._gone(STOP_SECONDS)
-        self.kill()
 
     def kill(self) -> None:
         """Ends it at once, as a power cut would, and waits until it is gone."""
@@ -66,6 +51,28 @@ class LocalNode:
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._process = None
+
+
+class LocalNode(NodeProcess):
+    """One node: its configuration on disk, and its process while it runs."""
+
+    def __init__(self, directory: Path, name: str, address: str) -> None:
+        super().__init__()
+        self.name = name
+        self.address = address
+        self.config = directory / name / "node.toml"
+        self.log = directory / name / "node.log"
+
+    def start(self) -> None:
+        """Starts the process. It ends with ours, in whatever way ours ends."""
+        self._process = start_node(self.config, self.log)
+
+    async def stop(self) -> None:
+        """Has it stop in order; kills it if it does not."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        await self._gone(STOP_SECONDS)
+        self.kill()
 
     async def _gone(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
