@@ -21,6 +21,13 @@ def trio(run: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clus
     run(cluster.stop_all())
 
 
+@pytest.fixture(params=["grpc", "direct"])
+def wire(request: pytest.FixtureRequest) -> str:
+    """What streams travel on: each test that asks for it runs once on each."""
+    found: str = request.param
+    return found
+
+
 @pytest.fixture
 def solo(run: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One node that the test may do anything to; it is not started yet."""

@@ -23,8 +23,8 @@ CONVERSE = "/resourcelease.v1.LeaseService/Converse"
 class Talk:
     """A client's end of a conversation."""
 
-    def __init__(self, stubs: Stubs, metadata: Any = None) -> None:
-        self.stream: Any = stubs.lease.Converse(metadata=metadata)
+    def __init__(self, stubs: Stubs, wire: str) -> None:
+        self.stream: Any = stubs.stream("Converse", wire)
         self.answers: dict[int, v1.ConverseAnswer] = {}
         self.went_away = False
         self._number = 0
@@ -89,9 +89,9 @@ async def waiting(cluster: Cluster, count: int) -> None:
 
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_every_method_of_the_service(trio: Cluster, run: Runner, role: str) -> None:
+def test_every_method_of_the_service(trio: Cluster, run: Runner, wire: str, role: str) -> None:
     async def scenario() -> None:
-        talk, namespace = Talk(await trio.via(role)), fresh()
+        talk, namespace = Talk(await trio.via(role), wire), fresh()
         of: dict[str, Any] = {"namespace": namespace, "peer_id": "w"}
         done = await talk.ask(put(namespace, "a", "b", "c"), v1.EnqueueResponse)
         assert [result.enqueued.sequence_id for result in done.results] == [1, 2, 3]
@@ -118,9 +118,9 @@ def test_every_method_of_the_service(trio: Cluster, run: Runner, role: str) -> N
     run(scenario())
 
 
-def test_a_call_that_waits_keeps_nobody_waiting(trio: Cluster, run: Runner) -> None:
+def test_a_call_that_waits_keeps_nobody_waiting(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
-        talk, namespace = Talk(await trio.via("follower")), fresh()
+        talk, namespace = Talk(await trio.via("follower"), wire), fresh()
         (asked,) = await talk.say(lease_of(namespace, "w"))
         await waiting(trio, 1)
         await talk.ask(put(namespace, "a"), v1.EnqueueResponse)
@@ -131,10 +131,10 @@ def test_a_call_that_waits_keeps_nobody_waiting(trio: Cluster, run: Runner) -> N
     run(scenario())
 
 
-def test_a_refusal_is_that_of_the_call_by_itself_byte_for_byte(trio: Cluster, run: Runner) -> None:
+def test_a_refusal_is_that_of_the_call_by_itself_byte_for_byte(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, nowhere = await trio.via("follower"), fresh("nowhere")
-        talk = Talk(stubs)
+        talk = Talk(stubs, wire)
         wrong: list[tuple[Any, Any]] = [
             (stubs.lease.Enqueue, v1.EnqueueRequest(operation_id="x")),
             (stubs.lease.Lease, v1.LeaseRequest(max_items=-1, peer_id="w")),
@@ -152,7 +152,7 @@ def test_a_refusal_is_that_of_the_call_by_itself_byte_for_byte(trio: Cluster, ru
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f", b"\x10\x05" * 150_000])
-def test_bytes_that_are_no_message(trio: Cluster, run: Runner, data: bytes) -> None:
+def test_bytes_that_are_no_message(trio: Cluster, run: Runner, wire: str, data: bytes) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("leader"), fresh()
         raw: Any = stubs.channel.stream_stream(CONVERSE, request_serializer=None, response_deserializer=None)
@@ -160,17 +160,17 @@ def test_bytes_that_are_no_message(trio: Cluster, run: Runner, data: bytes) -> N
         await call.write(data)
         error = await ended(call)
         assert info_of(error)[:2] == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
-        talk = Talk(stubs)
+        talk = Talk(stubs, wire)
         await talk.ask(put(namespace, "a"), v1.EnqueueResponse)
         await talk.end()
 
     run(scenario())
 
 
-def test_a_number_that_is_under_way_ends_the_stream_and_its_calls(trio: Cluster, run: Runner) -> None:
+def test_a_number_that_is_under_way_ends_the_stream_and_its_calls(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("leader"), fresh()
-        talk = Talk(stubs)
+        talk = Talk(stubs, wire)
         await talk.say(lease_of(namespace, "w"))
         await waiting(trio, 1)
         again = v1.ConverseCall(number=1, method=KINDS.CONVERSE_METHOD_LEASE)
@@ -184,9 +184,11 @@ def test_a_number_that_is_under_way_ends_the_stream_and_its_calls(trio: Cluster,
 
 @pytest.mark.parametrize("how", ["cancelled", "deadline", "stream"])
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_a_caller_that_has_gone_gets_nothing_and_loses_nothing(trio: Cluster, run: Runner, role: str, how: str) -> None:
+def test_a_caller_that_has_gone_gets_nothing_and_loses_nothing(
+    trio: Cluster, run: Runner, wire: str, role: str, how: str
+) -> None:
     async def scenario() -> None:
-        talk, stays, namespace = Talk(await trio.via(role)), Talk(await trio.via(role)), fresh()
+        talk, stays, namespace = Talk(await trio.via(role), wire), Talk(await trio.via(role), wire), fresh()
         fields: dict[str, Any] = {"timeout_ms": 300} if how == "deadline" else {}
         # Of a wait that is longer than its deadline the node ends the wait first; so the deadline is met by force.
         numbers = await talk.say(*(lease_of(namespace, f"gone{i}") for i in range(5)), **fields)
@@ -214,12 +216,12 @@ def test_a_caller_that_has_gone_gets_nothing_and_loses_nothing(trio: Cluster, ru
 
 @pytest.mark.parametrize("how", ["cancelled", "deadline", "stream"])
 def test_a_grant_on_its_way_to_a_caller_that_has_gone_is_given_back(
-    trio: Cluster, run: Runner, monkeypatch: pytest.MonkeyPatch, how: str
+    trio: Cluster, run: Runner, wire: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     async def scenario() -> None:
         leader, namespace = await trio.leader(), fresh()
         name = next(each for each in trio.nodes if each != leader)
-        talk, other = Talk(trio.stubs[name]), Talk(trio.stubs[leader])
+        talk, other = Talk(trio.stubs[name], wire), Talk(trio.stubs[leader], wire)
         await other.ask(put(namespace, "a", "b"), v1.EnqueueResponse)
         release = asyncio.Event()
         replica = trio.nodes[name]._replica
@@ -264,22 +266,24 @@ def test_a_grant_on_its_way_to_a_caller_that_has_gone_is_given_back(
     run(scenario())
 
 
-def test_the_limits_of_a_client_count_for_its_conversations(solo: Cluster, run: Runner) -> None:
+def test_the_limits_of_a_client_count_for_its_conversations(solo: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         await solo.start("n1", **{"limits.calls_per_peer": 3, "limits.streams_per_peer": 1})
         stubs, namespace = solo.stubs["n1"], fresh()
-        talk = Talk(stubs)
+        talk = Talk(stubs, wire)
         # The stream is one of the three.
         numbers = await talk.say(*(lease_of(namespace, "w", wait_ms=20_000) for _ in range(2)))
         await waiting(solo, 2)
         told = status_pb2.Status.FromString(await talk.refused(lease_of(namespace, "w")))
         assert told.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
         assert len(told.details) == 2
-        with pytest.raises(grpc.aio.AioRpcError) as met:
-            await stubs.lease.Lease(lease_of(namespace, "w"), timeout=10)
-        assert info_of(met.value)[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
-        another = Talk(stubs)
-        assert info_of(await ended(another.stream))[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+        if wire == "grpc":
+            # What is counted is a connection, which a direct stream has for itself.
+            with pytest.raises(grpc.aio.AioRpcError) as met:
+                await stubs.lease.Lease(lease_of(namespace, "w"), timeout=10)
+            assert info_of(met.value)[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+            another = Talk(stubs, wire)
+            assert info_of(await ended(another.stream))[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
         await talk.say(cancelled=numbers)
         await waiting(solo, 0)
         await talk.ask(put(namespace, "a"), v1.EnqueueResponse)
@@ -288,10 +292,10 @@ def test_the_limits_of_a_client_count_for_its_conversations(solo: Cluster, run: 
     run(scenario())
 
 
-def test_a_node_that_stops_says_so_and_answers_what_is_under_way(solo: Cluster, run: Runner) -> None:
+def test_a_node_that_stops_says_so_and_answers_what_is_under_way(solo: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         await solo.start("n1")
-        talk, namespace = Talk(solo.stubs["n1"]), fresh()
+        talk, namespace = Talk(solo.stubs["n1"], wire), fresh()
         (asked,) = await talk.say(lease_of(namespace, "w", wait_ms=30_000))
         await waiting(solo, 1)
         stopping = asyncio.ensure_future(solo.nodes["n1"].stop())

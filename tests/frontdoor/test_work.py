@@ -17,8 +17,8 @@ ROLES = pytest.mark.parametrize("role", ["leader", "follower"])
 class Worker:
     """A worker that reads what it is told to wait for."""
 
-    def __init__(self, stubs: Stubs, namespace: str, peer: str, credit: int = 0, **opening: Any) -> None:
-        self.call: Any = stubs.lease.Work()
+    def __init__(self, stubs: Stubs, wire: str, namespace: str, peer: str, credit: int = 0, **opening: Any) -> None:
+        self.call: Any = stubs.stream("Work", wire)
         self.namespace = namespace
         self.peer = peer
         self.first = v1.WorkRequest(
@@ -50,10 +50,7 @@ class Worker:
 
     async def close(self) -> None:
         await self.call.done_writing()
-        async with asyncio.timeout(10):
-            while await self.call.read() is not grpc.aio.EOF:
-                pass
-        assert await self.call.code() is grpc.StatusCode.OK
+        assert (await ended(self.call)).code() is grpc.StatusCode.OK
 
 
 async def put(stubs: Stubs, namespace: str, count: int) -> None:
@@ -74,10 +71,10 @@ async def settled(stubs: Stubs, namespace: str, good: Callable[[v1.Depth], bool]
 
 
 @ROLES
-def test_leases_are_pushed_as_far_as_credit_goes(trio: Cluster, run: Runner, role: str) -> None:
+def test_leases_are_pushed_as_far_as_credit_goes(trio: Cluster, run: Runner, wire: str, role: str) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via(role), fresh()
-        worker = Worker(stubs, namespace, "w", credit=3)
+        worker = Worker(stubs, wire, namespace, "w", credit=3)
         opened = await worker.open()
         assert opened.node_id in trio.nodes
         assert (opened.lease_duration_ms, opened.heartbeat_interval_ms) == (30_000, 10_000)
@@ -115,10 +112,12 @@ def test_leases_are_pushed_as_far_as_credit_goes(trio: Cluster, run: Runner, rol
 
 
 @ROLES
-def test_who_waits_is_granted_what_comes_in_the_same_entry_of_the_log(trio: Cluster, run: Runner, role: str) -> None:
+def test_who_waits_is_granted_what_comes_in_the_same_entry_of_the_log(
+    trio: Cluster, run: Runner, wire: str, role: str
+) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via(role), fresh()
-        worker = Worker(stubs, namespace, "w1", credit=100)
+        worker = Worker(stubs, wire, namespace, "w1", credit=100)
         await worker.open()
         entries: dict[int, set[int]] = {}
         # Whether the worker stands in line again by the time the next item comes cannot be seen from outside.
@@ -141,16 +140,18 @@ def test_who_waits_is_granted_what_comes_in_the_same_entry_of_the_log(trio: Clus
     run(scenario())
 
 
-def test_what_arrived_is_the_workers_when_the_stream_breaks(trio: Cluster, run: Runner) -> None:
+def test_what_arrived_is_the_workers_when_the_stream_breaks(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("follower"), fresh()
         await put(stubs, namespace, 3)
-        worker = Worker(stubs, namespace, "w", credit=2)
+        worker = Worker(stubs, wire, namespace, "w", credit=2)
         await worker.open()
         held = await worker.leases(2)
         worker.call.cancel()
         other = await trio.via("leader")
-        again = Worker(other, namespace, "w", held=[held[0].handle, v1.Handle(sequence_id=3, attempt=1, lease_id=1)])
+        again = Worker(
+            other, wire, namespace, "w", held=[held[0].handle, v1.Handle(sequence_id=3, attempt=1, lease_id=1)]
+        )
         again.first.open.give_back_others = True
         await again.open()
         lost = (await again.next("lost")).lost.leases
@@ -163,11 +164,11 @@ def test_what_arrived_is_the_workers_when_the_stream_breaks(trio: Cluster, run: 
     run(scenario())
 
 
-def test_what_a_stream_holds_goes_back_when_it_is_closed_in_order(trio: Cluster, run: Runner) -> None:
+def test_what_a_stream_holds_goes_back_when_it_is_closed_in_order(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("follower"), fresh()
         await put(stubs, namespace, 3)
-        worker = Worker(stubs, namespace, "w", credit=3)
+        worker = Worker(stubs, wire, namespace, "w", credit=3)
         await worker.open()
         held = await worker.leases(3)
         await worker.send(
@@ -182,14 +183,14 @@ def test_what_a_stream_holds_goes_back_when_it_is_closed_in_order(trio: Cluster,
     run(scenario())
 
 
-def test_a_broken_stream_leaves_its_leases_to_run_out(trio: Cluster, run: Runner) -> None:
+def test_a_broken_stream_leaves_its_leases_to_run_out(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("follower"), fresh()
         options = v1.QueueOptions(lease_duration_ms=600, heartbeat_interval_ms=150)
         configure = v1.ConfigureRequest(namespace=namespace, operation_id=fresh("op"), options=options)
         await stubs.admin.Configure(configure, timeout=10)
         await put(stubs, namespace, 2)
-        worker = Worker(stubs, namespace, "w", credit=2)
+        worker = Worker(stubs, wire, namespace, "w", credit=2)
         await worker.open()
         leases = await worker.leases(2)
         # Longer than a lease: the node heartbeats while the stream lives.
@@ -198,7 +199,7 @@ def test_a_broken_stream_leaves_its_leases_to_run_out(trio: Cluster, run: Runner
         assert (depth.pending, depth.active) == (0, 2)
         worker.call.cancel()
         await settled(stubs, namespace, lambda depth: (depth.pending, depth.active) == (2, 0))
-        again = Worker(stubs, namespace, "w2", credit=2)
+        again = Worker(stubs, wire, namespace, "w2", credit=2)
         await again.open()
         assert {each.handle.attempt for each in await again.leases(2)} == {2}
         assert leases[0].handle.attempt == 1
@@ -207,11 +208,11 @@ def test_a_broken_stream_leaves_its_leases_to_run_out(trio: Cluster, run: Runner
     run(scenario())
 
 
-def test_a_worker_hears_of_leases_that_it_lost(trio: Cluster, run: Runner) -> None:
+def test_a_worker_hears_of_leases_that_it_lost(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("leader"), fresh()
         await put(stubs, namespace, 2)
-        worker = Worker(await trio.via("follower"), namespace, "w", credit=2)
+        worker = Worker(await trio.via("follower"), wire, namespace, "w", credit=2)
         await worker.open()
         leases = await worker.leases(2)
         drain = v1.DrainRequest(namespace=namespace, peer_id="ops", bundle_id="b", include_active=True, limit=1)
@@ -223,13 +224,13 @@ def test_a_worker_hears_of_leases_that_it_lost(trio: Cluster, run: Runner) -> No
     run(scenario())
 
 
-def test_an_idle_worker_stays_healthy(trio: Cluster, run: Runner) -> None:
+def test_an_idle_worker_stays_healthy(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, namespace, peer = await trio.via("follower"), fresh(), fresh("peer")
         options = v1.QueueOptions(peer_grace_ms=300)
         configure = v1.ConfigureRequest(namespace=namespace, operation_id=fresh("op"), options=options)
         await stubs.admin.Configure(configure, timeout=10)
-        worker = Worker(stubs, namespace, peer, credit=1)
+        worker = Worker(stubs, wire, namespace, peer, credit=1)
         await worker.open()
         for _ in range(3):
             await asyncio.sleep(0.3)
@@ -241,10 +242,10 @@ def test_an_idle_worker_stays_healthy(trio: Cluster, run: Runner) -> None:
     run(scenario())
 
 
-def test_workers_share_what_there_is(trio: Cluster, run: Runner) -> None:
+def test_workers_share_what_there_is(trio: Cluster, run: Runner, wire: str) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("follower"), fresh()
-        workers = [Worker(stubs, namespace, f"w{i}", credit=100) for i in range(3)]
+        workers = [Worker(stubs, wire, namespace, f"w{i}", credit=100) for i in range(3)]
         for worker in workers:
             await worker.open()
         await until(lambda: sum(node.door.waiting for node in trio.nodes.values()) >= 3)
@@ -272,11 +273,11 @@ def test_workers_share_what_there_is(trio: Cluster, run: Runner) -> None:
     ],
 )
 def test_a_stream_that_breaks_the_rules_is_ended(
-    trio: Cluster, run: Runner, frames: list[v1.WorkRequest], field: str
+    trio: Cluster, run: Runner, wire: str, frames: list[v1.WorkRequest], field: str
 ) -> None:
     async def scenario() -> None:
         stubs = await trio.via("follower")
-        call: Any = stubs.lease.Work()
+        call: Any = stubs.stream("Work", wire)
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             for frame in frames:
                 await call.write(frame)

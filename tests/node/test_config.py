@@ -81,6 +81,18 @@ def test_a_lone_node_and_one_that_joins() -> None:
         ('"127.0.0.1:7101"', '"0.0.0.0:7101"', "node.toml:11: grpc.listen is 0.0.0.0:7101, which others can reach"),
         ('"127.0.0.1:7101"', "7101", "node.toml:11: grpc.listen must be text, not 7101"),
         ('"127.0.0.1:7101"', '"7101"', "node.toml:11: grpc.listen must be host:port"),
+        ('"127.0.0.1:7101"', '"127.0.0.1:7101"\ndirect = "on"', "node.toml:12: grpc.direct must be host:port"),
+        ('"127.0.0.1:7101"', '"127.0.0.1:7101"\ndirect = "0.0.0.0:1"', "node.toml:12: grpc.direct is 0.0.0.0:1, which"),
+        (
+            '"127.0.0.1:7101"',
+            '"127.0.0.1:7101"\ndirect = "127.0.0.1:1"\ntrust_principal_header = true',
+            "node.toml:12: grpc.direct would lead callers round the proxy",
+        ),
+        (
+            '"127.0.0.1:7101"',
+            '"127.0.0.1:7101"\ndirect_advertise = "me"',
+            "node.toml:12: grpc.direct_advertise must be",
+        ),
         ('level = "debug"', 'level = "debug', "node.toml: is not TOML: "),
         ("[limits]\ncalls = 7", '[tls]\ncert = "c.pem"', "tls.ca is missing: ca, cert and key go together"),
         ("[limits]\ncalls = 7", "[tls]\nrequire_client_cert = true", "tls.cert is missing"),

@@ -153,7 +153,7 @@ class Administering(Core):
     async def _members(self, request: v1.MembersRequest) -> list[v1.Member]:
         self._must_be_open()
         answer: v1.MembersResponse = await self._caller.change("Members", request)
-        self._nodes.learn(member.client_address for member in answer.members)
+        self._nodes.learn(answer.members)
         return list(answer.members)
 
     async def _ask_at(self, address: str | None, method: str, request: Any, timeout: float | None = None) -> Any:

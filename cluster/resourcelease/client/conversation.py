@@ -83,6 +83,10 @@ class Conversations:
         conversation = self._current.get(node.address)
         if conversation is None or not conversation.open:
             conversation = self._begin(node)
+        elif node.goes_direct and not conversation.direct:
+            # It was begun before this could be known.
+            conversation.leave()
+            conversation = self._begin(node)
         return await conversation.ask(method, data, timeout)
 
     async def close(self) -> None:
@@ -125,13 +129,14 @@ class Conversation:
 
     def __init__(self, nodes: Nodes, node: Node, over: Any) -> None:
         self.node = node
-        # Whether it takes further calls.
+        # Whether it takes further calls; whether it was to go without gRPC.
         self.open = True
         self._nodes = nodes
         self._tell_over = over
         self._loop = asyncio.get_running_loop()
+        self.direct = node.goes_direct
         try:
-            self._stream: Any = node.method("Converse")(metadata=nodes.metadata or None)
+            self._stream: Any = node.stream("Converse", nodes.metadata)
         except aio.UsageError as error:
             raise RuntimeError("the client is closed") from error
         self._asked: dict[int, _Asked] = {}

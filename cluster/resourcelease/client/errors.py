@@ -274,8 +274,12 @@ def error_of_status(error: grpc.aio.AioRpcError, address: str) -> ResourceLeaseE
 def error_of_answer(text: bytes, address: str) -> ResourceLeaseError:
     """The same for a call in a conversation, from the google.rpc.Status that answered it."""
     status = _status(text)
-    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
-    return _error_of(code, status.message, status, address)
+    return _error_of(code_of(status), status.message, status, address)
+
+
+def code_of(status: status_pb2.Status) -> grpc.StatusCode:
+    """The code of a status; UNKNOWN for one that gRPC does not have."""
+    return _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
 
 
 def _error_of(code: grpc.StatusCode, message: str, status: status_pb2.Status, address: str) -> ResourceLeaseError:

@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc
 from grpc import aio
 
 from resourcelease import v1
+from resourcelease.client.direct import DirectStream, Metadata, Place
 from resourcelease.client.options import Tls
 from resourcelease.v1.admin_service_pb2_grpc import AdminServiceStub
 from resourcelease.v1.event_service_pb2_grpc import EventServiceStub
@@ -20,6 +22,8 @@ __all__ = ["Node", "Nodes"]
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A node that failed is not asked again for so many seconds, while another can be.
 REST_SECONDS = 2.0
+# The same for direct streams, while gRPC can be used.
+DIRECT_REST_SECONDS = 60.0
 # So long may it take to find out who leads before the first call is made anyway.
 _LOOK_SECONDS = 1.0
 
@@ -45,10 +49,16 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 class Node:
     """One node: its address, a channel, and the methods on it."""
 
-    def __init__(self, address: str, channel: aio.Channel) -> None:
+    def __init__(
+        self, address: str, channel: aio.Channel, encryption: Callable[[], tuple[ssl.SSLContext, str] | None]
+    ) -> None:
         self.address = address
         self.channel = channel
         self.resting_until = 0.0
+        # Where it takes direct streams, if it does and we know.
+        self.place: Place | None = None
+        self._direct_resting_until = 0.0
+        self._encryption = encryption
         self._stubs = (LeaseServiceStub(channel), AdminServiceStub(channel), EventServiceStub(channel))
         self._methods: dict[str, Callable[..., Any]] = {}
 
@@ -59,6 +69,29 @@ class Node:
             stub = next(stub for stub in self._stubs if hasattr(stub, name))
             found = self._methods[name] = getattr(stub, name)
         return found
+
+    @property
+    def goes_direct(self) -> bool:
+        """Whether a stream that is opened now would go without gRPC, as far as we know."""
+        return self.place is not None and self._direct_resting_until <= asyncio.get_running_loop().time()
+
+    def stream(self, name: str, metadata: Metadata) -> Any:
+        """Opens a stream that both sides write to: a direct one where that can be had, or else on gRPC."""
+
+        def on_grpc() -> Any:
+            return self.method(name)(metadata=metadata or None)
+
+        if self.place is None or not self.goes_direct:
+            return on_grpc()
+        return DirectStream(self.place, name, metadata, self._encryption(), on_grpc, self._not_direct)
+
+    def reach(self, place: Place | None) -> None:
+        """Notes where it takes direct streams now."""
+        if place != self.place:
+            self.place, self._direct_resting_until = place, 0.0
+
+    def _not_direct(self) -> None:
+        self._direct_resting_until = asyncio.get_running_loop().time() + DIRECT_REST_SECONDS
 
 
 class Nodes:
@@ -74,10 +107,12 @@ class Nodes:
         self.metadata = tuple((key.lower(), value) for key, value in metadata.items())
         self._tls = tls
         self._credentials: grpc.ChannelCredentials | None = None
+        self._context: ssl.SSLContext | None = None
         self._chance = random.Random()  # noqa: S311
         # In an order of each client's own, so that clients spread over the nodes.
         self._addresses = self._chance.sample(list(endpoints), len(endpoints))
         self._open: dict[str, Node] = {}
+        self._places: dict[str, Place] = {}
         self._current: Node | None = None
         self._discovery: asyncio.Task[None] | None = None
         self._discovered = False
@@ -107,7 +142,8 @@ class Nodes:
         """The node at an address; opened when first asked for."""
         node = self._open.get(address)
         if node is None:
-            node = self._open[address] = Node(address, self._channel(address))
+            node = self._open[address] = Node(address, self._channel(address), self._encryption)
+            node.place = self._places.get(address)
         return node
 
     def failed(self, node: Node) -> None:
@@ -136,7 +172,7 @@ class Nodes:
         with contextlib.suppress(aio.AioRpcError, asyncio.TimeoutError):
             request = v1.MembersRequest(list=v1.ListMembers())
             answer = await node.method("Members")(request, timeout=within, metadata=self.metadata or None)
-            self.learn(member.client_address for member in answer.members)
+            self.learn(answer.members)
             leads = [member.client_address for member in answer.members if member.role == v1.NodeRole.NODE_ROLE_LEADER]
             if self._prefer_leader and leads and leads[0] and not self.staying:
                 leader = self.at(leads[0])
@@ -152,11 +188,21 @@ class Nodes:
             return error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
         return True
 
-    def learn(self, addresses: Any) -> None:
-        """Adds addresses that are not known yet."""
-        for address in addresses:
-            if address and address not in self._addresses:
+    def learn(self, members: Iterable[v1.Member]) -> None:
+        """Adds nodes that are not known yet, and notes where each takes direct streams."""
+        for member in members:
+            address = member.client_address
+            if not address:
+                continue
+            if address not in self._addresses:
                 self._addresses.append(address)
+            place = Place.of(member.direct_address)
+            if place is None:
+                self._places.pop(address, None)
+            else:
+                self._places[address] = place
+            if (node := self._open.get(address)) is not None:
+                node.reach(place)
 
     async def close(self) -> None:
         """Closes all channels."""
@@ -167,6 +213,14 @@ class Nodes:
             await node.channel.close()
         self._open.clear()
         self._current = None
+
+    def _encryption(self) -> tuple[ssl.SSLContext, str] | None:
+        """How direct streams are encrypted, and the name expected in the node's certificate, if one was said."""
+        if self._tls is None:
+            return None
+        if self._context is None:
+            self._context = self._tls.context()
+        return self._context, self._tls.server_name
 
     def _channel(self, address: str) -> aio.Channel:
         if self._tls is None:

@@ -3,6 +3,7 @@
 import os
 import random
 import socket
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,13 @@ class Tls:
         if (self.cert is None) != (self.key is None):
             raise ValueError("tls: cert and key belong together; give both or neither")
         return grpc.ssl_channel_credentials(_read("ca", self.ca), _read("key", self.key), _read("cert", self.cert))
+
+    def context(self) -> ssl.SSLContext:
+        """The same for a direct stream."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.cert is not None and self.key is not None:
+            context.load_cert_chain(self.cert, self.key)
+        return context
 
     def own_name(self, name: str) -> str:
         """A peer's name as nodes that know callers by their certificates allow it: below the certificate's own."""

@@ -78,7 +78,7 @@ class Ride:
         self._credit = credit
         self._receive = receive
         self._loop = asyncio.get_running_loop()
-        self._call: Any = node.method("Work")(metadata=nodes.metadata or None)
+        self._call: Any = node.stream("Work", nodes.metadata)
         self._heard = self._loop.time()
         self._gave_up = ""
         self.ending = False

@@ -106,10 +106,26 @@ class Working(Core):
             await self._acks(namespace, peer_id).failing.put(v1.FailEntry(handle=lease, give_back=True))
 
     async def heartbeat(
-        self, lease: Held | None = None, *, namespace: str | None = None, peer_id: str | None = None
+        self,
+        lease: Held | None = None,
+        *,
+        namespace: str | None = None,
+        peer_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """Extends a lease; without one, every lease that the peer holds, at the cost of one."""
-        if isinstance(lease, Lease):
+        """Extends a lease; without one, every lease that the peer holds, at the cost of one.
+
+        ``metadata`` goes with the event, also of a lease that is kept alive otherwise.
+        """
+        if metadata:
+            handles = [] if lease is None else [_handle(lease)]
+            of = self._of(namespace, peer_id)
+            told = v1.HeartbeatRequest(**of, handles=handles, all_of_peer=lease is None, metadata=dict(metadata))
+            answer: v1.HeartbeatResponse = await self._caller.change("Heartbeat", told)
+            for result in answer.results:
+                if result.HasField("error"):
+                    raise error_of_item(result.error)
+        elif isinstance(lease, Lease):
             await lease.heartbeat()
         elif lease is not None:
             await self._acks(namespace, peer_id).beating.put(lease)

@@ -45,9 +45,10 @@ class ClusterAdmin:
     async def status(self, caller: Caller, request: v1.StatusRequest) -> v1.StatusResponse:
         """How this node is."""
         await self._replica.linearize(request.linearizable, caller.remaining_s())
+        first_sequence = await self._archive.first_sequence()
+        # Nothing is waited for from here on: a term and the role in another one would look like two leaders.
         status, stored, machine = self._consensus.status(), self._store.load(), self._replica.machine
         queues = [queue for name in machine.namespaces() if (queue := machine.queue(name)) is not None]
-        first_sequence = await self._archive.first_sequence()
         return v1.StatusResponse(
             position=self._replica.position(),
             cluster_id=self._store.identity.cluster_id,
@@ -190,6 +191,7 @@ class ClusterAdmin:
                 role=v1.NodeRole.NODE_ROLE_LEADER if node == status.leader else v1.NodeRole.NODE_ROLE_FOLLOWER,
                 reachable=node in reachable,
                 match_index=self._store.load().last_index if node == status.node_id else 0,
+                direct_address=self._neighbours.direct_address_of(node),
             )
             for node, address in sorted(status.members.items())
         ]

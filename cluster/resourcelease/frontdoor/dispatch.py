@@ -56,7 +56,7 @@ class Dispatch:
         read = reader(method)
         write = GetMessageClass(method.output_type).SerializeToString
         if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._duplex(run), read, write)
+            return grpc.stream_stream_rpc_method_handler(self.duplex(run), read, write)
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(self._server_stream(run), read, write)
         return grpc.unary_unary_rpc_method_handler(self._unary(run), read, write)
@@ -95,7 +95,9 @@ class Dispatch:
 
         return handle
 
-    def _duplex(self, run: Duplex) -> Callable[[Any, _Context], Awaitable[None]]:
+    def duplex(self, run: Duplex) -> Callable[[Any, _Context], Awaitable[None]]:
+        """Serves a stream that both sides write to; what it is given as a context may be less than gRPC's."""
+
         async def handle(_: Any, context: _Context) -> None:
             key = context.peer()
             try:

@@ -1,4 +1,4 @@
-"""The front door of a node: all gRPC services on one port."""
+"""The front door of a node: all gRPC services on one port, and streams without gRPC on another."""
 
 import asyncio
 import os
@@ -18,7 +18,8 @@ from resourcelease.frontdoor.browse import Browse
 from resourcelease.frontdoor.callers import Callers
 from resourcelease.frontdoor.cluster import ClusterAdmin
 from resourcelease.frontdoor.conversation import Conversations
-from resourcelease.frontdoor.dispatch import Dispatch, Unary
+from resourcelease.frontdoor.direct import DirectDoor, Served
+from resourcelease.frontdoor.dispatch import Dispatch, Unary, reader
 from resourcelease.frontdoor.event_service import Events
 from resourcelease.frontdoor.gate import Gate
 from resourcelease.frontdoor.granter import Granter
@@ -50,6 +51,8 @@ _SERVICES = tuple(
         (admin_service_pb2, "AdminService"),
     )
 )
+# The streams that are also taken without gRPC.
+_DIRECT = ("Converse", "Work")
 # Of the time to stop, what workers have to move their streams to another node.
 _MOVE_SHARE = 0.4
 _OTHER_CALLS = 1_000
@@ -98,6 +101,7 @@ class FrontDoor:
         self._verifier = Verifier(replica, self.neighbours, exchange)
         self._readiness = Readiness(replica, [service.full_name for service in _SERVICES])
         self._server: grpc.aio.Server | None = None
+        self._direct: DirectDoor | None = None
         self.address = ""
 
     @property
@@ -132,15 +136,18 @@ class FrontDoor:
         most = limits.calls + _OTHER_CALLS
         server = grpc.aio.server(options=_options(limits.message_bytes), maximum_concurrent_rpcs=most)
         dispatch = Dispatch(self._callers, self._gate)
+        methods = self._methods()
         for service in _SERVICES:
-            server.add_generic_rpc_handlers((dispatch.service(service, self._methods()[service.name]),))
+            server.add_generic_rpc_handlers((dispatch.service(service, methods[service.name]),))
         health_pb2_grpc.add_HealthServicer_to_server(self._readiness.servicer, server)
         names = [service.full_name for service in _SERVICES]
         reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         self.address = self._listen(server)
         await server.start()
         self._server = server
-        self.neighbours.start(self._settings.advertise or _reachable(self.address))
+        own = self._settings.advertise or _reachable(self.address)
+        direct = await self._listen_directly(dispatch, methods["LeaseService"], own)
+        self.neighbours.start(own, direct)
         await self._readiness.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -159,7 +166,10 @@ class FrontDoor:
         self._conversations.end(refused)
         self._streams.end(refused)
         if self._server is not None:
-            await self._server.stop(grace_s * (1 - _MOVE_SHARE))
+            ending = [self._server.stop(grace_s * (1 - _MOVE_SHARE))]
+            if self._direct is not None:
+                ending.append(self._direct.stop(grace_s * (1 - _MOVE_SHARE)))
+            await asyncio.gather(*ending)
         await self.neighbours.stop()
         await self._replica.close()
 
@@ -178,6 +188,23 @@ class FrontDoor:
         except RuntimeError as error:
             raise OSError(f"cannot listen for clients at {settings.listen}: is the port taken?") from error
         return f"{settings.listen.rpartition(':')[0]}:{port}"
+
+    async def _listen_directly(self, dispatch: Dispatch, methods: Mapping[str, Any], own: str) -> str:
+        """Opens the port for streams without gRPC; what clients are told of it, or "" where there is none."""
+        settings = self._settings
+        if settings.direct == "off":
+            return ""
+        auto = f"{settings.listen.rpartition(':')[0]}:0"
+        host, _, port = (auto if settings.direct == "auto" else settings.direct).rpartition(":")
+        described = lease_service_pb2.DESCRIPTOR.services_by_name["LeaseService"].methods_by_name
+        streams = {name: Served(reader(described[name]), dispatch.duplex(methods[name])) for name in _DIRECT}
+        self._direct = direct = DirectDoor(streams, settings.limits.message_bytes)
+        try:
+            opened = await direct.start(host, int(port), settings.direct_tls)
+        except OSError as error:
+            raise OSError(f"cannot listen for direct streams at {host}:{port}: {error.strerror or error}") from error
+        told = settings.direct_advertise or f"{own.rpartition(':')[0]}:{opened}"
+        return f"{told}#{direct.key}"
 
     def _lease_calls(self) -> dict[str, Unary]:
         """The unary calls of LeaseService, made by themselves or in conversations."""

@@ -103,6 +103,9 @@ class Leases:
     async def heartbeat(self, caller: Caller, request: v1.HeartbeatRequest) -> v1.HeartbeatResponse:
         """Extends leases, or all of a peer."""
         call = caller.call(request, needs_peer=True)
+        if request.metadata:
+            # The machine says what is wrong with it.
+            call = call._replace(metadata=dict(request.metadata))
         answer = await self._acks.heartbeat(
             call, request.handles, request.all_of_peer, "handles[{}]", caller.remaining_s()
         )

@@ -19,6 +19,7 @@ __all__ = ["Digest", "Neighbours"]
 logger = logging.getLogger(__name__)
 
 _ANSWER_S = 2.0
+_ADDRESS_MAX = 256
 # Digests of so many entries are remembered, for a neighbour that compares.
 _CHAINS_MAX = 20_000
 # How long a node waits to reach the index that another wants to compare.
@@ -44,7 +45,9 @@ class Neighbours:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._addresses: dict[str, str] = {}
+        self._direct: dict[str, str] = {}
         self._own = ""
+        self._own_direct = ""
         self._chains: OrderedDict[int, str] = OrderedDict()
         self._applied = asyncio.Event()
         self._asking: set[asyncio.Task[None]] = set()
@@ -54,16 +57,20 @@ class Neighbours:
         questions.on_asked = self._answer
         questions.on_opened = self._get_to_know
 
-    def start(self, own: str) -> None:
-        """From now on this node tells its address."""
-        self._own = own
-        self._addresses[self._replica.consensus.node_id] = own
+    def start(self, own: str, direct: str = "") -> None:
+        """From now on this node tells its address, and where it takes direct streams."""
+        self._own, self._own_direct = own, direct
+        self._learn(self._replica.consensus.node_id, own, direct)
         for peer in self._replica.consensus.status().connected:
             self._get_to_know(peer)
 
     def address_of(self, node: str | None) -> str:
         """Where clients reach a node; "" if that is not known."""
         return self._addresses.get(node or "", "")
+
+    def direct_address_of(self, node: str) -> str:
+        """Where a node takes direct streams, as host:port#key; "" if nowhere, or not known."""
+        return self._direct.get(node, "")
 
     def applied(self, entries: Sequence[Applied]) -> None:
         """Keeps the digest of each entry."""
@@ -97,14 +104,19 @@ class Neighbours:
 
     async def _meet(self, peer: str) -> None:
         try:
-            said = await self.ask(peer, {"what": "address", "mine": self._own}, _ANSWER_S)
+            said = await self.ask(peer, self._introduction, _ANSWER_S)
         except (TimeoutError, ValueError, TypeError):
             return
-        self._learn(peer, said.get("grpc"))
+        self._learn(peer, said.get("grpc"), said.get("direct"))
 
-    def _learn(self, peer: str, address: object) -> None:
-        if isinstance(address, str) and address and len(address) <= 256:
+    @property
+    def _introduction(self) -> dict[str, Any]:
+        return {"what": "address", "mine": self._own, "direct": self._own_direct}
+
+    def _learn(self, peer: str, address: object, direct: object) -> None:
+        if isinstance(address, str) and address and len(address) <= _ADDRESS_MAX:
             self._addresses[peer] = address
+        self._direct[peer] = direct if isinstance(direct, str) and len(direct) <= _ADDRESS_MAX else ""
 
     async def ask(self, peer: str, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """A question to another node; ``TimeoutError`` or another error if there is no good answer."""
@@ -120,8 +132,8 @@ class Neighbours:
             raise TypeError("a question is a map")
         told: dict[str, Any] = {}
         if question.get("what") == "address":
-            self._learn(peer, question.get("mine"))
-            told = {"grpc": self._own}
+            self._learn(peer, question.get("mine"), question.get("direct"))
+            told = {"grpc": self._own, "direct": self._own_direct}
         elif question.get("what") == "digest":
             told = (await self._digest(int(question["index"]), state=question.get("state", True)))._asdict()
         elif question.get("what") in self.answerers:

@@ -1,5 +1,6 @@
 """What a front door is told about its node and its bounds."""
 
+import ssl
 from dataclasses import dataclass
 
 __all__ = ["DoorLimits", "DoorSettings"]
@@ -33,3 +34,8 @@ class DoorSettings:
     key: bytes = b""
     certificate: bytes = b""
     client_ca: bytes = b""
+    # Where direct streams are taken: host:port, "auto" for any port beside ``listen``, or "off"; and where they are
+    # encrypted, how.
+    direct: str = "off"
+    direct_advertise: str = ""
+    direct_tls: ssl.SSLContext | None = None

@@ -43,14 +43,23 @@ class Verifier:
         asked = self._asked(request)
         await self._replica.linearize(request.linearizable, caller.remaining_s())
         position = self._replica.position()
-        own = await self._neighbours.digest_of(self._consensus.node_id, position.raft_index)
+        own = await self._neighbours.digest_of(self._consensus.node_id, position.raft_index, state=False)
         assert own is not None
         seconds = max(1.0, (caller.remaining_s() or _CHECK_S) - _MARGIN_S)
-        told = await asyncio.gather(*(self._ask(node, position.raft_index, request, seconds) for node in asked))
+        (index, states), told = await asyncio.gather(
+            self._exchange.states(sorted({*asked, self._consensus.node_id}), seconds),
+            asyncio.gather(*(self._ask(node, position.raft_index, request, seconds) for node in asked)),
+        )
         found = dict(zip(asked, told, strict=True))
         problems = await self._differences(found)
+        for node, problem in _state_problems(index, states, self._consensus.node_id).items():
+            problems.setdefault(node, []).append(f"{node}: {problem}")
         nodes = _compared(found, own, problems, ranged=bool(request.from_sequence or request.to_sequence))
-        return v1.VerifyResponse(position=position, ok=not any(node.problems for node in nodes), nodes=nodes)
+        for each in nodes:
+            each.state_digest = states.get(each.node_id, "").rpartition(":")[2]
+        return v1.VerifyResponse(
+            position=position, ok=not any(node.problems for node in nodes), nodes=nodes, state_index=index
+        )
 
     def _asked(self, request: v1.VerifyRequest) -> list[str]:
         members = sorted(self._consensus.status().members)
@@ -68,7 +77,7 @@ class Verifier:
         return asked
 
     async def _ask(self, node: str, index: int, request: v1.VerifyRequest, seconds: float) -> _Node:
-        digest = await self._neighbours.digest_of(node, index)
+        digest = await self._neighbours.digest_of(node, index, state=False)
         if digest is None:
             return _Node(None, None)
         try:
@@ -114,23 +123,18 @@ def _compared(
     usual, votes = chains.most_common(1)[0] if chains else ("", 0)
     if votes * 2 <= sum(chains.values()):
         usual = own.chain
-    states = {digest.state for digest in digests if digest is not None and digest.state_index == own.state_index}
     nodes = []
     for node, (digest, findings) in sorted(found.items()):
         if digest is None:
             nodes.append(v1.NodeDigest(node_id=node, problems=[f"{node} did not answer"]))
             continue
-        at_index = digest.state_index == own.state_index
         problems = _chain_problems(node, digest, usual)
-        if at_index and len(states) > 1 and digest.state != own.state:
-            problems.append(f"{node}: its state at index {digest.state_index} differs")
         if findings is None:
             problems.append(f"{node} did not check its files in time; ask for a part of them, or give it longer")
         nodes.append(
             v1.NodeDigest(
                 node_id=node,
                 reachable=True,
-                state_digest=digest.state if at_index else "",
                 events_digest=findings.digest if ranged and findings is not None else digest.chain,
                 first_sequence=findings.first if findings is not None else 0,
                 last_sequence=findings.last if findings is not None else 0,
@@ -138,6 +142,17 @@ def _compared(
             )
         )
     return nodes
+
+
+def _state_problems(index: int, states: Mapping[str, str], own: str) -> dict[str, str]:
+    """Who has another state than the majority; where there is none, than the answering node."""
+    told = Counter(digest for digest in states.values() if digest)
+    usual, votes = told.most_common(1)[0] if told else ("", 0)
+    if votes * 2 <= sum(told.values()):
+        usual = states.get(own, "")
+    late = f"it did not tell the digest of its state at index {index} in time"
+    differs = f"its state at index {index} differs from the majority's"
+    return {node: differs if digest else late for node, digest in states.items() if digest != usual or not digest}
 
 
 def _chain_problems(node: str, digest: Digest, usual: str) -> list[str]:

@@ -15,6 +15,7 @@ from resourcelease.model.items import Failure
 __all__ = [
     "ENTRY_VERSION",
     "OPS",
+    "SINCE",
     "BeginEffect",
     "Call",
     "Complete",
@@ -39,6 +40,7 @@ __all__ = [
     "pack_ops",
 ]
 
+# The newest version of entries that this release reads; docs/upgrades.md says when there is a new one.
 ENTRY_VERSION = 1
 
 # A column of numbers: a list, or one number that stands for every item.
@@ -232,6 +234,8 @@ OPS: dict[int, type[Op]] = {
     14: BeginEffect,
     15: FinishEffect,
 }
+# Ops that came later than version 1 of entries, with the version; an older entry does not carry them.
+SINCE: dict[int, int] = {}
 _CODES: dict[type[Op], int] = {op: code for code, op in OPS.items()}
 
 _pack = msgpack.Packer(autoreset=True).pack

@@ -50,6 +50,11 @@ class GrpcSection:
     listen: str = "127.0.0.1:7101"
     # What clients are told to call; the address listened on, unless that is every address of the machine.
     advertise: str = ""
+    # Where clients in Python keep their streams, for less work than over gRPC: host:port; auto: any free port of the
+    # same host, off where callers are known by x-client-principal; or off. Clients that do not get there use gRPC.
+    direct: str = "auto"
+    # What clients are told; the advertised host with the port that was opened, if not said otherwise.
+    direct_advertise: str = ""
     # Believe the header x-client-principal: only behind a proxy that authenticates, and that nobody can go round.
     trust_principal_header: bool = False
 
@@ -165,3 +170,8 @@ class NodeConfig:
         if self.cluster.join:
             return _NOBODY
         return self.cluster.members or {self.node.id: self.peers.listen}
+
+    @property
+    def direct(self) -> str:
+        """Where direct streams are taken: nobody is to go round a proxy by them that says who callers are."""
+        return "off" if self.grpc.direct == "auto" and self.grpc.trust_principal_header else self.grpc.direct

@@ -11,11 +11,13 @@ from resourcelease.node.schema import NodeConfig
 __all__ = ["host_of", "is_loopback", "unsound"]
 
 _Wrong = tuple[str, str]
+# What `grpc.direct` may be beside an address.
+_DIRECT_WORDS = ("auto", "off")
 
 
 def unsound(config: NodeConfig) -> _Wrong | None:
     """The first key that cannot stand as it is, and why; None if all is well."""
-    checks = (_names, _addresses, _members, _certificates, _open_doors, _export)
+    checks = (_names, _addresses, _members, _certificates, _open_doors, _direct, _export)
     return next((wrong for check in checks for wrong in check(config)), None)
 
 
@@ -33,6 +35,10 @@ def _addresses(config: NodeConfig) -> Iterator[_Wrong]:
     addresses = [("grpc.listen", config.grpc.listen), ("peers.listen", config.peers.listen)]
     if config.grpc.advertise:
         addresses.append(("grpc.advertise", config.grpc.advertise))
+    if config.grpc.direct not in _DIRECT_WORDS:
+        addresses.append(("grpc.direct", config.grpc.direct))
+    if config.grpc.direct_advertise:
+        addresses.append(("grpc.direct_advertise", config.grpc.direct_advertise))
     addresses += [(f"cluster.members.{name}", address) for name, address in config.cluster.members.items()]
     for key, address in addresses:
         host, _, port = address.rpartition(":")
@@ -65,13 +71,22 @@ def _certificates(config: NodeConfig) -> Iterator[_Wrong]:
 def _open_doors(config: NodeConfig) -> Iterator[_Wrong]:
     if config.tls.enabled or config.tls.insecure_listen_anywhere:
         return
-    for key, address in (("grpc.listen", config.grpc.listen), ("peers.listen", config.peers.listen)):
+    doors = [("grpc.listen", config.grpc.listen), ("peers.listen", config.peers.listen)]
+    if config.grpc.direct not in _DIRECT_WORDS:
+        doors.append(("grpc.direct", config.grpc.direct))
+    for key, address in doors:
         if not is_loopback(host_of(address)):
             yield (
                 key,
                 f"is {address}, which others can reach, and there is no TLS: set [tls] ca, cert and key, or say "
                 "insecure_listen_anywhere = true under [tls]",
             )
+
+
+def _direct(config: NodeConfig) -> Iterator[_Wrong]:
+    grpc = config.grpc
+    if grpc.trust_principal_header and grpc.direct not in _DIRECT_WORDS:
+        yield "grpc.direct", "would lead callers round the proxy that trust_principal_header relies on; leave it out"
 
 
 def _export(config: NodeConfig) -> Iterator[_Wrong]:

@@ -7,7 +7,7 @@ from resourcelease.consensus.peers import TlsContexts
 from resourcelease.node.config import ConfigError
 from resourcelease.node.schema import TlsSection
 
-__all__ = ["peer_contexts", "read_pem"]
+__all__ = ["client_context", "peer_contexts", "read_pem"]
 
 
 def peer_contexts(tls: TlsSection) -> TlsContexts | None:
@@ -28,6 +28,23 @@ def peer_contexts(tls: TlsSection) -> TlsContexts | None:
         _load_authority(context, tls.ca)
         contexts.append(context)
     return contexts[0], contexts[1]
+
+
+def client_context(tls: TlsSection) -> ssl.SSLContext | None:
+    """For direct streams of clients, who show what they show on the gRPC port. None without TLS."""
+    if not tls.enabled:
+        return None
+    assert tls.cert is not None
+    assert tls.key is not None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_chain(context, tls.cert, tls.key)
+    if tls.require_client_cert:
+        authority = tls.client_ca or tls.ca
+        assert authority is not None
+        context.verify_mode = ssl.CERT_REQUIRED
+        _load_authority(context, authority)
+    return context
 
 
 def read_pem(path: Path, key: str) -> bytes:

@@ -23,6 +23,7 @@ from resourcelease.v1.cluster_admin_pb2 import (
     RemoveMember,
     SnapshotRequest,
     SnapshotResponse,
+    StateStatus,
     StatusRequest,
     StatusResponse,
     TransferLeadershipRequest,
@@ -43,6 +44,9 @@ from resourcelease.v1.converse_pb2 import (
     ConverseMethod,
     ConverseRequest,
     ConverseResponse,
+)
+from resourcelease.v1.direct_pb2 import (
+    DirectOpen,
 )
 from resourcelease.v1.effect_pb2 import (
     BeginEffectRequest,
@@ -159,6 +163,7 @@ __all__ = [
     "ConverseRequest",
     "ConverseResponse",
     "Depth",
+    "DirectOpen",
     "DrainRequest",
     "DrainResponse",
     "EnqueueRequest",
@@ -231,6 +236,7 @@ __all__ = [
     "ResumeResponse",
     "SnapshotRequest",
     "SnapshotResponse",
+    "StateStatus",
     "StatusRequest",
     "StatusResponse",
     "SubscribeRequest",

@@ -26,7 +26,7 @@ from resourcelease.v1 import common_pb2 as resourcelease_dot_v1_dot_common__pb2
 from resourcelease.v1 import queue_pb2 as resourcelease_dot_v1_dot_queue__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$resourcelease/v1/cluster_admin.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/common.proto\x1a\x1cresourcelease/v1/queue.proto\"+\n\rStatusRequest\x12\x14\n\x0clinearizable\x18\x02 \x01(\x08J\x04\x08\x01\x10\x02\"\xb5\x04\n\x0eStatusResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12(\n\x04role\x18\x04 \x01(\x0e\x32\x1a.resourcelease.v1.NodeRole\x12\x0c\n\x04term\x18\x05 \x01(\x03\x12\x11\n\tleader_id\x18\x06 \x01(\t\x12\x16\n\x0eleader_address\x18\x07 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x03\x12\x15\n\rapplied_index\x18\t \x01(\x03\x12\x14\n\x0cstored_index\x18\n \x01(\x03\x12\x1b\n\x13\x66irst_journal_index\x18\x0b \x01(\x03\x12\x1a\n\x12last_journal_index\x18\x0c \x01(\x03\x12\x16\n\x0e\x66irst_sequence\x18\r \x01(\x03\x12\x15\n\rlast_sequence\x18\x0e \x01(\x03\x12\x14\n\x0cwall_time_ms\x18\x0f \x01(\x03\x12\x11\n\tuptime_ms\x18\x10 \x01(\x03\x12,\n\x08versions\x18\x11 \x01(\x0b\x32\x1a.resourcelease.v1.Versions\x12\x36\n\nnamespaces\x18\x12 \x03(\x0b\x32\".resourcelease.v1.NamespaceSummary\x12\x30\n\x07history\x18\x13 \x01(\x0b\x32\x1f.resourcelease.v1.HistoryStatus\"\xb7\x01\n\rHistoryStatus\x12\x14\n\x0cscrub_rounds\x18\x01 \x01(\x03\x12\x16\n\x0escrubbed_at_ms\x18\x02 \x01(\x03\x12\x16\n\x0e\x66iles_scrubbed\x18\x03 \x01(\x03\x12\x15\n\rfiles_damaged\x18\x04 \x01(\x03\x12\x17\n\x0fsegments_mended\x18\x05 \x01(\x03\x12\x30\n\x07readers\x18\x06 \x03(\x0b\x32\x1f.resourcelease.v1.HistoryReader\"L\n\rHistoryReader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x0b\n\x03lag\x18\x04 \x01(\x03\"N\n\x08Versions\x12\x10\n\x08software\x18\x01 \x01(\t\x12\r\n\x05\x65ntry\x18\x02 \x01(\x05\x12\x0e\n\x06record\x18\x03 \x01(\x05\x12\x11\n\tdirectory\x18\x04 \x01(\x05\"\xf7\x01\n\x0eMembersRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x14\n\x0clinearizable\x18\x04 \x01(\x08\x12-\n\x04list\x18\x05 \x01(\x0b\x32\x1d.resourcelease.v1.ListMembersH\x00\x12*\n\x03\x61\x64\x64\x18\x06 \x01(\x0b\x32\x1b.resourcelease.v1.AddMemberH\x00\x12\x30\n\x06remove\x18\x07 \x01(\x0b\x32\x1e.resourcelease.v1.RemoveMemberH\x00\x42\x08\n\x06\x61\x63tion\"\r\n\x0bListMembers\"J\n\tAddMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0craft_address\x18\x02 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x03 \x01(\t\"\x1f\n\x0cRemoveMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\"m\n\x0fMembersResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12)\n\x07members\x18\x02 \x03(\x0b\x32\x18.resourcelease.v1.Member\"\x99\x01\n\x06Member\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0craft_address\x18\x02 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x03 \x01(\t\x12(\n\x04role\x18\x04 \x01(\x0e\x32\x1a.resourcelease.v1.NodeRole\x12\x11\n\treachable\x18\x05 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x06 \x01(\x03\"m\n\x19TransferLeadershipRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x16\n\x0etarget_node_id\x18\x04 \x01(\t\"n\n\x1aTransferLeadershipResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x11\n\tleader_id\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\"K\n\x0fSnapshotRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\"\x86\x01\n\x10SnapshotResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\"i\n\rVerifyRequest\x12\x14\n\x0clinearizable\x18\x02 \x01(\x08\x12\x10\n\x08node_ids\x18\x03 \x03(\t\x12\x15\n\rfrom_sequence\x18\x04 \x01(\x03\x12\x13\n\x0bto_sequence\x18\x05 \x01(\x03J\x04\x08\x01\x10\x02\"z\n\x0eVerifyResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\n\n\x02ok\x18\x02 \x01(\x08\x12+\n\x05nodes\x18\x03 \x03(\x0b\x32\x1c.resourcelease.v1.NodeDigest\"\x9e\x01\n\nNodeDigest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\treachable\x18\x02 \x01(\x08\x12\x14\n\x0cstate_digest\x18\x03 \x01(\t\x12\x15\n\revents_digest\x18\x04 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x05 \x01(\x03\x12\x15\n\rlast_sequence\x18\x06 \x01(\x03\x12\x10\n\x08problems\x18\x07 \x03(\t*l\n\x08NodeRole\x12\x19\n\x15NODE_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_ROLE_FOLLOWER\x10\x01\x12\x17\n\x13NODE_ROLE_CANDIDATE\x10\x02\x12\x14\n\x10NODE_ROLE_LEADER\x10\x03\x42I\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$resourcelease/v1/cluster_admin.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/common.proto\x1a\x1cresourcelease/v1/queue.proto\"+\n\rStatusRequest\x12\x14\n\x0clinearizable\x18\x02 \x01(\x08J\x04\x08\x01\x10\x02\"\xb5\x04\n\x0eStatusResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12(\n\x04role\x18\x04 \x01(\x0e\x32\x1a.resourcelease.v1.NodeRole\x12\x0c\n\x04term\x18\x05 \x01(\x03\x12\x11\n\tleader_id\x18\x06 \x01(\t\x12\x16\n\x0eleader_address\x18\x07 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x08 \x01(\x03\x12\x15\n\rapplied_index\x18\t \x01(\x03\x12\x14\n\x0cstored_index\x18\n \x01(\x03\x12\x1b\n\x13\x66irst_journal_index\x18\x0b \x01(\x03\x12\x1a\n\x12last_journal_index\x18\x0c \x01(\x03\x12\x16\n\x0e\x66irst_sequence\x18\r \x01(\x03\x12\x15\n\rlast_sequence\x18\x0e \x01(\x03\x12\x14\n\x0cwall_time_ms\x18\x0f \x01(\x03\x12\x11\n\tuptime_ms\x18\x10 \x01(\x03\x12,\n\x08versions\x18\x11 \x01(\x0b\x32\x1a.resourcelease.v1.Versions\x12\x36\n\nnamespaces\x18\x12 \x03(\x0b\x32\".resourcelease.v1.NamespaceSummary\x12\x30\n\x07history\x18\x13 \x01(\x0b\x32\x1f.resourcelease.v1.HistoryStatus\"\xe5\x01\n\rHistoryStatus\x12\x14\n\x0cscrub_rounds\x18\x01 \x01(\x03\x12\x16\n\x0escrubbed_at_ms\x18\x02 \x01(\x03\x12\x16\n\x0e\x66iles_scrubbed\x18\x03 \x01(\x03\x12\x15\n\rfiles_damaged\x18\x04 \x01(\x03\x12\x17\n\x0fsegments_mended\x18\x05 \x01(\x03\x12\x30\n\x07readers\x18\x06 \x03(\x0b\x32\x1f.resourcelease.v1.HistoryReader\x12,\n\x05state\x18\x07 \x01(\x0b\x32\x1d.resourcelease.v1.StateStatus\"\xf3\x01\n\x0bStateStatus\x12\x16\n\x0e\x63ompared_index\x18\x01 \x01(\x03\x12\x16\n\x0e\x63ompared_at_ms\x18\x02 \x01(\x03\x12\x10\n\x08\x61greeing\x18\x03 \x01(\x05\x12\x16\n\x0e\x63ompared_nodes\x18\x04 \x01(\x05\x12\x1b\n\x13rebuilding_node_ids\x18\x05 \x03(\t\x12\x10\n\x08rebuilds\x18\x06 \x01(\x05\x12\x15\n\rrebuilt_at_ms\x18\x07 \x01(\x03\x12\x15\n\rrebuilt_index\x18\x08 \x01(\x03\x12\x14\n\x0crebuilt_from\x18\t \x01(\t\x12\x17\n\x0frebuilt_because\x18\n \x01(\t\"L\n\rHistoryReader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x0b\n\x03lag\x18\x04 \x01(\x03\"N\n\x08Versions\x12\x10\n\x08software\x18\x01 \x01(\t\x12\r\n\x05\x65ntry\x18\x02 \x01(\x05\x12\x0e\n\x06record\x18\x03 \x01(\x05\x12\x11\n\tdirectory\x18\x04 \x01(\x05\"\xf7\x01\n\x0eMembersRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x14\n\x0clinearizable\x18\x04 \x01(\x08\x12-\n\x04list\x18\x05 \x01(\x0b\x32\x1d.resourcelease.v1.ListMembersH\x00\x12*\n\x03\x61\x64\x64\x18\x06 \x01(\x0b\x32\x1b.resourcelease.v1.AddMemberH\x00\x12\x30\n\x06remove\x18\x07 \x01(\x0b\x32\x1e.resourcelease.v1.RemoveMemberH\x00\x42\x08\n\x06\x61\x63tion\"\r\n\x0bListMembers\"J\n\tAddMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0craft_address\x18\x02 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x03 \x01(\t\"\x1f\n\x0cRemoveMember\x12\x0f\n\x07node_id\x18\x01 \x01(\t\"m\n\x0fMembersResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12)\n\x07members\x18\x02 \x03(\x0b\x32\x18.resourcelease.v1.Member\"\xb1\x01\n\x06Member\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0craft_address\x18\x02 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x03 \x01(\t\x12(\n\x04role\x18\x04 \x01(\x0e\x32\x1a.resourcelease.v1.NodeRole\x12\x11\n\treachable\x18\x05 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x06 \x01(\x03\x12\x16\n\x0e\x64irect_address\x18\x07 \x01(\t\"m\n\x19TransferLeadershipRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x16\n\x0etarget_node_id\x18\x04 \x01(\t\"n\n\x1aTransferLeadershipResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x11\n\tleader_id\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\"K\n\x0fSnapshotRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\"\x86\x01\n\x10SnapshotResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\"i\n\rVerifyRequest\x12\x14\n\x0clinearizable\x18\x02 \x01(\x08\x12\x10\n\x08node_ids\x18\x03 \x03(\t\x12\x15\n\rfrom_sequence\x18\x04 \x01(\x03\x12\x13\n\x0bto_sequence\x18\x05 \x01(\x03J\x04\x08\x01\x10\x02\"\x8f\x01\n\x0eVerifyResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\n\n\x02ok\x18\x02 \x01(\x08\x12+\n\x05nodes\x18\x03 \x03(\x0b\x32\x1c.resourcelease.v1.NodeDigest\x12\x13\n\x0bstate_index\x18\x04 \x01(\x03\"\x9e\x01\n\nNodeDigest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\treachable\x18\x02 \x01(\x08\x12\x14\n\x0cstate_digest\x18\x03 \x01(\t\x12\x15\n\revents_digest\x18\x04 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x05 \x01(\x03\x12\x15\n\rlast_sequence\x18\x06 \x01(\x03\x12\x10\n\x08problems\x18\x07 \x03(\t*l\n\x08NodeRole\x12\x19\n\x15NODE_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_ROLE_FOLLOWER\x10\x01\x12\x17\n\x13NODE_ROLE_CANDIDATE\x10\x02\x12\x14\n\x10NODE_ROLE_LEADER\x10\x03\x42I\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,42 +34,44 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'resourcelease.v1.cluster_ad
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020resourcelease.v1P\001Z resourcelease/v1;resourceleasev1\252\002\020ResourceLease.V1'
-  _globals['_NODEROLE']._serialized_start=2546
-  _globals['_NODEROLE']._serialized_end=2654
+  _globals['_NODEROLE']._serialized_start=2884
+  _globals['_NODEROLE']._serialized_end=2992
   _globals['_STATUSREQUEST']._serialized_start=119
   _globals['_STATUSREQUEST']._serialized_end=162
   _globals['_STATUSRESPONSE']._serialized_start=165
   _globals['_STATUSRESPONSE']._serialized_end=730
   _globals['_HISTORYSTATUS']._serialized_start=733
-  _globals['_HISTORYSTATUS']._serialized_end=916
-  _globals['_HISTORYREADER']._serialized_start=918
-  _globals['_HISTORYREADER']._serialized_end=994
-  _globals['_VERSIONS']._serialized_start=996
-  _globals['_VERSIONS']._serialized_end=1074
-  _globals['_MEMBERSREQUEST']._serialized_start=1077
-  _globals['_MEMBERSREQUEST']._serialized_end=1324
-  _globals['_LISTMEMBERS']._serialized_start=1326
-  _globals['_LISTMEMBERS']._serialized_end=1339
-  _globals['_ADDMEMBER']._serialized_start=1341
-  _globals['_ADDMEMBER']._serialized_end=1415
-  _globals['_REMOVEMEMBER']._serialized_start=1417
-  _globals['_REMOVEMEMBER']._serialized_end=1448
-  _globals['_MEMBERSRESPONSE']._serialized_start=1450
-  _globals['_MEMBERSRESPONSE']._serialized_end=1559
-  _globals['_MEMBER']._serialized_start=1562
-  _globals['_MEMBER']._serialized_end=1715
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1717
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1826
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1828
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1938
-  _globals['_SNAPSHOTREQUEST']._serialized_start=1940
-  _globals['_SNAPSHOTREQUEST']._serialized_end=2015
-  _globals['_SNAPSHOTRESPONSE']._serialized_start=2018
-  _globals['_SNAPSHOTRESPONSE']._serialized_end=2152
-  _globals['_VERIFYREQUEST']._serialized_start=2154
-  _globals['_VERIFYREQUEST']._serialized_end=2259
-  _globals['_VERIFYRESPONSE']._serialized_start=2261
-  _globals['_VERIFYRESPONSE']._serialized_end=2383
-  _globals['_NODEDIGEST']._serialized_start=2386
-  _globals['_NODEDIGEST']._serialized_end=2544
+  _globals['_HISTORYSTATUS']._serialized_end=962
+  _globals['_STATESTATUS']._serialized_start=965
+  _globals['_STATESTATUS']._serialized_end=1208
+  _globals['_HISTORYREADER']._serialized_start=1210
+  _globals['_HISTORYREADER']._serialized_end=1286
+  _globals['_VERSIONS']._serialized_start=1288
+  _globals['_VERSIONS']._serialized_end=1366
+  _globals['_MEMBERSREQUEST']._serialized_start=1369
+  _globals['_MEMBERSREQUEST']._serialized_end=1616
+  _globals['_LISTMEMBERS']._serialized_start=1618
+  _globals['_LISTMEMBERS']._serialized_end=1631
+  _globals['_ADDMEMBER']._serialized_start=1633
+  _globals['_ADDMEMBER']._serialized_end=1707
+  _globals['_REMOVEMEMBER']._serialized_start=1709
+  _globals['_REMOVEMEMBER']._serialized_end=1740
+  _globals['_MEMBERSRESPONSE']._serialized_start=1742
+  _globals['_MEMBERSRESPONSE']._serialized_end=1851
+  _globals['_MEMBER']._serialized_start=1854
+  _globals['_MEMBER']._serialized_end=2031
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=2033
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=2142
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=2144
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=2254
+  _globals['_SNAPSHOTREQUEST']._serialized_start=2256
+  _globals['_SNAPSHOTREQUEST']._serialized_end=2331
+  _globals['_SNAPSHOTRESPONSE']._serialized_start=2334
+  _globals['_SNAPSHOTRESPONSE']._serialized_end=2468
+  _globals['_VERIFYREQUEST']._serialized_start=2470
+  _globals['_VERIFYREQUEST']._serialized_end=2575
+  _globals['_VERIFYRESPONSE']._serialized_start=2578
+  _globals['_VERIFYRESPONSE']._serialized_end=2721
+  _globals['_NODEDIGEST']._serialized_start=2724
+  _globals['_NODEDIGEST']._serialized_end=2882
 # @@protoc_insertion_point(module_scope)

@@ -185,6 +185,7 @@ class HistoryStatus(_message.Message):
     FILES_DAMAGED_FIELD_NUMBER: _builtins.int
     SEGMENTS_MENDED_FIELD_NUMBER: _builtins.int
     READERS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     scrub_rounds: _builtins.int
     """How often all sealed files were read again. 0: the first round goes on, or the node does not do that."""
     scrubbed_at_ms: _builtins.int
@@ -199,6 +200,10 @@ class HistoryStatus(_message.Message):
     def readers(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryReader]:
         """Who reads the history in such a way that retention waits for it, by name."""
 
+    @_builtins.property
+    def state(self) -> Global___StateStatus:
+        """How the state here compares with that of the other nodes."""
+
     def __init__(
         self,
         *,
@@ -208,14 +213,75 @@ class HistoryStatus(_message.Message):
         files_damaged: _builtins.int = ...,
         segments_mended: _builtins.int = ...,
         readers: _abc.Iterable[Global___HistoryReader] | None = ...,
+        state: Global___StateStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files_damaged", b"files_damaged", "files_scrubbed", b"files_scrubbed", "readers", b"readers", "scrub_rounds", b"scrub_rounds", "scrubbed_at_ms", b"scrubbed_at_ms", "segments_mended", b"segments_mended"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files_damaged", b"files_damaged", "files_scrubbed", b"files_scrubbed", "readers", b"readers", "scrub_rounds", b"scrub_rounds", "scrubbed_at_ms", b"scrubbed_at_ms", "segments_mended", b"segments_mended", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HistoryStatus: _TypeAlias = HistoryStatus  # noqa: Y015
+
+@_typing.final
+class StateStatus(_message.Message):
+    """The state of one node, as held against the other nodes'."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPARED_INDEX_FIELD_NUMBER: _builtins.int
+    COMPARED_AT_MS_FIELD_NUMBER: _builtins.int
+    AGREEING_FIELD_NUMBER: _builtins.int
+    COMPARED_NODES_FIELD_NUMBER: _builtins.int
+    REBUILDING_NODE_IDS_FIELD_NUMBER: _builtins.int
+    REBUILDS_FIELD_NUMBER: _builtins.int
+    REBUILT_AT_MS_FIELD_NUMBER: _builtins.int
+    REBUILT_INDEX_FIELD_NUMBER: _builtins.int
+    REBUILT_FROM_FIELD_NUMBER: _builtins.int
+    REBUILT_BECAUSE_FIELD_NUMBER: _builtins.int
+    compared_index: _builtins.int
+    """The index at which all nodes last took the digest of their whole state. 0: they have not since the node's start."""
+    compared_at_ms: _builtins.int
+    """Wall time of that."""
+    agreeing: _builtins.int
+    """How many nodes told the digest of this one, itself among them."""
+    compared_nodes: _builtins.int
+    """How many nodes there were."""
+    rebuilds: _builtins.int
+    """How often this node took itself out and took over the state of a majority; the last ten times count."""
+    rebuilt_at_ms: _builtins.int
+    """Wall time of the last time."""
+    rebuilt_index: _builtins.int
+    """The log index that the state stood for."""
+    rebuilt_from: _builtins.str
+    """The node that sent it."""
+    rebuilt_because: _builtins.str
+    """Why."""
+    @_builtins.property
+    def rebuilding_node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that are out, and that fetch the state of this one now."""
+
+    def __init__(
+        self,
+        *,
+        compared_index: _builtins.int = ...,
+        compared_at_ms: _builtins.int = ...,
+        agreeing: _builtins.int = ...,
+        compared_nodes: _builtins.int = ...,
+        rebuilding_node_ids: _abc.Iterable[_builtins.str] | None = ...,
+        rebuilds: _builtins.int = ...,
+        rebuilt_at_ms: _builtins.int = ...,
+        rebuilt_index: _builtins.int = ...,
+        rebuilt_from: _builtins.str = ...,
+        rebuilt_because: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreeing", b"agreeing", "compared_at_ms", b"compared_at_ms", "compared_index", b"compared_index", "compared_nodes", b"compared_nodes", "rebuilding_node_ids", b"rebuilding_node_ids", "rebuilds", b"rebuilds", "rebuilt_at_ms", b"rebuilt_at_ms", "rebuilt_because", b"rebuilt_because", "rebuilt_from", b"rebuilt_from", "rebuilt_index", b"rebuilt_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateStatus: _TypeAlias = StateStatus  # noqa: Y015
 
 @_typing.final
 class HistoryReader(_message.Message):
@@ -450,6 +516,7 @@ class Member(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     REACHABLE_FIELD_NUMBER: _builtins.int
     MATCH_INDEX_FIELD_NUMBER: _builtins.int
+    DIRECT_ADDRESS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Its name."""
     raft_address: _builtins.str
@@ -464,6 +531,10 @@ class Member(_message.Message):
     """The highest log index that it is known to have on disk. Known to the leader, and to each node of itself; 0
     otherwise.
     """
+    direct_address: _builtins.str
+    """Where it takes direct streams, as host:port#key, with the key that one begins with; see direct.proto. Empty:
+    nowhere, or that is not known. Another after each start of the node.
+    """
     def __init__(
         self,
         *,
@@ -473,10 +544,11 @@ class Member(_message.Message):
         role: Global___NodeRole.ValueType = ...,
         reachable: _builtins.bool = ...,
         match_index: _builtins.int = ...,
+        direct_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "match_index", b"match_index", "node_id", b"node_id", "raft_address", b"raft_address", "reachable", b"reachable", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "direct_address", b"direct_address", "match_index", b"match_index", "node_id", b"node_id", "raft_address", b"raft_address", "reachable", b"reachable", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -667,8 +739,11 @@ class VerifyResponse(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     OK_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    STATE_INDEX_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     """Whether all asked nodes answered, none found damage, and all digests agree."""
+    state_index: _builtins.int
+    """The index at which the digests of states were taken, on all nodes; soon after `position`. 0: they were not."""
     @_builtins.property
     def position(self) -> _common_pb2.LogPosition:
         """The index at which all nodes were compared."""
@@ -683,10 +758,11 @@ class VerifyResponse(_message.Message):
         position: _common_pb2.LogPosition | None = ...,
         ok: _builtins.bool = ...,
         nodes: _abc.Iterable[Global___NodeDigest] | None = ...,
+        state_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "ok", b"ok", "position", b"position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "ok", b"ok", "position", b"position", "state_index", b"state_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -710,7 +786,7 @@ class NodeDigest(_message.Message):
     reachable: _builtins.bool
     """Whether it answered. If not, only `problems` says more."""
     state_digest: _builtins.str
-    """Digest of its state at the index of comparison."""
+    """Digest of its whole state at `state_index`. Empty: it told none in time."""
     events_digest: _builtins.str
     """Digest of its events in the range that was checked, over content, not over how files are compressed."""
     first_sequence: _builtins.int

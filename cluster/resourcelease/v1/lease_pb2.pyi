@@ -259,11 +259,32 @@ class HeartbeatRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAMESPACE_FIELD_NUMBER: _builtins.int
     OPERATION_ID_FIELD_NUMBER: _builtins.int
     PEER_ID_FIELD_NUMBER: _builtins.int
     HANDLES_FIELD_NUMBER: _builtins.int
     ALL_OF_PEER_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Whose items. Empty: "resourcelease"."""
     operation_id: _builtins.str
@@ -280,6 +301,10 @@ class HeartbeatRequest(_message.Message):
     def handles(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Handle]:
         """The leases to extend. None if `all_of_peer` is set."""
 
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Notes that the heartbeat's event carries, such as how far the work has come; keys of 1 to 256 characters."""
+
     def __init__(
         self,
         *,
@@ -288,10 +313,11 @@ class HeartbeatRequest(_message.Message):
         peer_id: _builtins.str = ...,
         handles: _abc.Iterable[_common_pb2.Handle] | None = ...,
         all_of_peer: _builtins.bool = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of_peer", b"all_of_peer", "handles", b"handles", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of_peer", b"all_of_peer", "handles", b"handles", "metadata", b"metadata", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
