@@ -16,24 +16,29 @@ __all__ = [
     "KIND_NOOP",
     "KIND_OPS",
     "NOOP",
+    "OLDEST_VERSION",
     "Origin",
     "decode_members",
     "decode_ops",
     "encode_members",
     "encode_ops",
     "join_ops",
+    "version_of",
 ]
 
 KIND_OPS = 0
 KIND_NOOP = 1
 KIND_MEMBERS = 2
 NOOP = bytes((KIND_NOOP,))
+# Of the machine's part of an entry: what a node reads that says nothing else.
+OLDEST_VERSION = 1
 
 _KIND_OPS = bytes((KIND_OPS,))
 _KIND_MEMBERS = bytes((KIND_MEMBERS,))
 _LENGTH = Struct(">I")
 _STAMP = Struct(">BQBQBI")
-_MACHINE_HEAD = b"\x94\x01"
+# Of the machine's part: an array of four, and its version.
+_MACHINE_ARRAY = 0x94
 _BODY_AT = 1 + _LENGTH.size
 
 
@@ -52,12 +57,14 @@ def join_ops(ops: Iterable[bytes]) -> bytes:
     return b"".join([pack(op) for op in ops])
 
 
-def encode_ops(origins: Sequence[Origin], clock_ms: int, wall_ms: int, ops: Sequence[bytes]) -> bytes:
+def encode_ops(
+    origins: Sequence[Origin], clock_ms: int, wall_ms: int, ops: Sequence[bytes], version: int = OLDEST_VERSION
+) -> bytes:
     """The entry that a leader appends; ``ops`` are pieces made by ``join_ops``, one an origin."""
     head: bytes = msgpack.packb(origins)
     count = sum(origin.ops for origin in origins)
     stamp = _STAMP.pack(0xCF, clock_ms, 0xCF, wall_ms, 0xDD, count)
-    return b"".join((_KIND_OPS, _LENGTH.pack(len(head)), head, _MACHINE_HEAD, stamp, *ops))
+    return b"".join((_KIND_OPS, _LENGTH.pack(len(head)), head, bytes((_MACHINE_ARRAY, version)), stamp, *ops))
 
 
 def decode_ops(command: bytes) -> tuple[list[Origin], bytes]:
@@ -66,6 +73,15 @@ def decode_ops(command: bytes) -> tuple[list[Origin], bytes]:
     body_at = _BODY_AT + length
     origins = [Origin(*origin) for origin in msgpack.unpackb(command[_BODY_AT:body_at])]
     return origins, command[body_at:]
+
+
+def version_of(entry: bytes) -> int:
+    """The version of the machine's part; it stands at the same place in all of them.
+
+    >>> version_of(decode_ops(encode_ops([], 0, 0, [], version=2))[1])
+    2
+    """
+    return entry[1]
 
 
 def encode_members(members: Mapping[str, str]) -> bytes:

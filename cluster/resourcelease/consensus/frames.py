@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 import msgpack
 
+from resourcelease.consensus.entries import OLDEST_VERSION
 from resourcelease.consensus.wire import PROTOCOL_VERSION, WireError
 
 __all__ = ["AreYouThere", "GoAway", "Hello", "Line", "TurnedAway", "check_hello", "framed", "note_of"]
@@ -22,7 +23,7 @@ _WORDS_MAX = 1000
 
 
 class TurnedAway(Exception):
-    """Another node does not let this process in, because another one lives under the same id."""
+    """Another node does not let this process in: another one lives under the same id, or its release is too old."""
 
 
 class AreYouThere(NamedTuple):
@@ -77,11 +78,18 @@ class Hello:
     incarnation: int
     # Only asks whether it is let in, and hangs up. Nodes that do not know this word turn such a hello away.
     asks: bool = False
+    # The newest version of entries that it reads.
+    reads: int = OLDEST_VERSION
 
     def to_frame(self) -> bytes:
         """As it is sent."""
         fields = [_MAGIC, PROTOCOL_VERSION, self.cluster_id, self.node_id, self.wanted, self.incarnation]
-        return bytes(msgpack.packb([*fields, True] if self.asks else fields))
+        # As short as it can be: releases that read the oldest version only know no more.
+        if self.reads > OLDEST_VERSION:
+            fields += [self.asks, self.reads]
+        elif self.asks:
+            fields.append(True)
+        return bytes(msgpack.packb(fields))
 
 
 def framed(frames: Iterable[bytes]) -> bytes:
@@ -232,13 +240,16 @@ def check_hello(frame: bytes, cluster_id: str, node_id: str, wanted: str | None 
 
 def _parse(frame: bytes) -> Hello:
     try:
-        magic, version, cluster_id, node_id, wanted, incarnation, *asks = msgpack.unpackb(frame)
+        magic, version, cluster_id, node_id, wanted, incarnation, *more = msgpack.unpackb(frame)
     except Exception as error:  # anything but these fields is not a hello
         raise WireError("the connection does not begin with a hello; is this address another service's?") from error
     if magic != _MAGIC or version != PROTOCOL_VERSION:
         raise WireError(f"protocol {magic!r} version {version!r}; this node speaks {_MAGIC!r} {PROTOCOL_VERSION}")
     if not (isinstance(cluster_id, str) and isinstance(node_id, str) and isinstance(wanted, str)):
         raise WireError("a hello with names that are not text")
-    if type(incarnation) is not int or asks not in ([], [True]):
+    # What a later release adds behind these two is passed over.
+    asks = more[0] if more else False
+    reads = more[1] if len(more) > 1 else OLDEST_VERSION
+    if type(incarnation) is not int or type(asks) is not bool or type(reads) is not int or reads < OLDEST_VERSION:
         raise WireError("a hello that ends in something else")
-    return Hello(cluster_id, node_id, wanted, incarnation, bool(asks))
+    return Hello(cluster_id, node_id, wanted, incarnation, asks, reads)

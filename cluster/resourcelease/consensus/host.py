@@ -36,8 +36,10 @@ from resourcelease.consensus.recovery import Recovered, recover
 from resourcelease.consensus.seams import LEADER, LibRaft, Random, ambient
 from resourcelease.consensus.settings import ALL_GUARDS, Guards, Settings
 from resourcelease.consensus.snapshots import Arrived, Incoming, Outgoing, is_here
+from resourcelease.consensus.versions import EntryVersions
 from resourcelease.consensus.wire import Chunk, Message
 from resourcelease.consensus.writebehind import WriteBehind
+from resourcelease.model.ops import ENTRY_VERSION
 from resourcelease.storage.api import Store
 
 __all__ = ["Host"]
@@ -69,14 +71,13 @@ class Host:
         guards: Guards = ALL_GUARDS,
         has_room: Callable[[str], bool] = lambda peer: True,
         founding: bool = False,
+        reads: int = ENTRY_VERSION,
+        read_by: Callable[[str], int] = lambda peer: ENTRY_VERSION,
     ) -> None:
         self.node_id = node_id
         self.settings = settings = settings or Settings()
-        self._store = store
-        self._machines = machines
-        self._guards = guards
-        self._rng = rng
-        self._now = now
+        self._store, self._machines = store, machines
+        self._guards, self._rng, self._now = guards, rng, now
         # A number no earlier run of this node had: replies to an earlier run must not answer calls of this one.
         self._incarnation = incarnation if guards.reqid else 0
 
@@ -84,7 +85,8 @@ class Host:
         self.machine: Machine = recovered.machine  # another one once a snapshot is installed
         self.membership = recovered.membership
         self._journal = recovered.journal
-        self._effects = Effects()
+        self.versions = EntryVersions(reads, read_by, self._journal[:], recovered.rows_index)
+        self._effects, self._held = Effects(), HeldReplies()
         self._inbox: deque[tuple[str, int, Message]] = deque()
         # (batch to wait for, peer, its connection, message), in the order they were made.
         self._gated: deque[tuple[int, str, int, Message]] = deque()
@@ -101,12 +103,10 @@ class Host:
             rows_term=recovered.rows_term,
             now=now,
         )
-        self._held = HeldReplies()
         self._votes, self._newborn = VoteBox(), Newborn(self._journal)
         self._resets = ResetThrottle(settings.reset_repeat_s)
         self._incoming = Incoming(guarded=guards.snapseq)
         self._arrived: Arrived | None = None
-        self._arrived_term = 0
         self._outgoing = Outgoing(
             store=store,
             journal=self._journal,
@@ -115,16 +115,14 @@ class Host:
             answer_s=settings.snapshot_answer_s,
             position=self._behind.position,
         )
-        self._proposals = Proposals(settings.retry_s)
-        self._queue = Queue()
+        self._proposals, self._queue = Proposals(settings.retry_s), Queue()
         self._clock = LeaseClock(settings.clock_step_max_s)
-        self._led_term = 0
+        self._led_term = self._arrived_term = self._wall_ms = 0
         self._heard_leader_at = float("-inf")
         # The last leader that was heard.
         self._led_by = ""
         self._answer_as: int | None = None
         self._news = News(settings.news_s)
-        self._wall_ms = 0
 
         with ambient(now, rng):
             self._raft = LibRaft(
@@ -346,7 +344,8 @@ class Host:
             self._append([], [])
 
     def _append(self, origins: list[Origin], ops: list[bytes]) -> None:
-        self._raft.submit(encode_ops(origins, self._clock.stamp_ms(self._now), self._wall_ms, ops))
+        version = self.versions.to_write([*self._others(), *self.administration.learners])
+        self._raft.submit(encode_ops(origins, self._clock.stamp_ms(self._now), self._wall_ms, ops, version))
 
     def _route_proposals(self) -> None:
         leader = self._raft.leader
@@ -371,6 +370,7 @@ class Host:
         if command[0] != KIND_OPS:
             return
         origins, entry = decode_ops(command)
+        self.versions.met(index, entry)
         outcome = self.machine.apply(index, term, entry)
         self._behind.applied(len(command))
         self._clock.saw(self.machine.clock_ms)
@@ -467,6 +467,7 @@ class Host:
         """Called by the library: the arrived snapshot takes the place of state, log and stored rows."""
         arrived = self._arrived
         assert arrived is not None
+        self.versions.take(arrived.head, arrived.log_index)
         rows = dict(arrived.rows)
         members = rows.get(MEMBERS_ROW)
         self.machine = self._machines.load((key, value) for key, value in arrived.rows if key != MEMBERS_ROW)

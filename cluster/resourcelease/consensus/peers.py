@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from resourcelease.consensus import wire
+from resourcelease.consensus.entries import OLDEST_VERSION
 from resourcelease.consensus.frames import AreYouThere, GoAway, Hello, Line, TurnedAway, check_hello, note_of
 from resourcelease.consensus.wire import Message, WireError
 
@@ -49,6 +50,8 @@ class _Connection(NamedTuple):
     line: Line
     # Which run of the peer.
     incarnation: int
+    # The newest version of entries that it reads.
+    reads: int
 
 
 class Peers:
@@ -68,6 +71,8 @@ class Peers:
         settled: Callable[[], None],
         gone: Callable[[str], None],
         turned_away: Callable[[TurnedAway], None],
+        reads: int = OLDEST_VERSION,
+        written: Callable[[], int] = lambda: OLDEST_VERSION,
     ) -> None:
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -83,6 +88,9 @@ class Peers:
         self._gone = gone
         # This process is one too many.
         self._turned_away = turned_away
+        # The newest version of entries that this node reads, and the one that the cluster writes.
+        self._reads = reads
+        self._written = written
         self._connections: dict[str, _Connection] = {}
         # One for each other node: calls it, or knocks at it until it calls.
         self._callers: dict[str, asyncio.Task[None]] = {}
@@ -149,6 +157,11 @@ class Peers:
         connection = self._connections.get(peer)
         return connection is None or connection.line.unsent_bytes < _BUFFER_BYTES_MAX
 
+    def read_by(self, peer: str) -> int:
+        """The newest version of entries that a peer reads; 0 where it is not connected."""
+        connection = self._connections.get(peer)
+        return 0 if connection is None else connection.reads
+
     @property
     def connected(self) -> list[str]:
         """Peers with a connection."""
@@ -189,9 +202,9 @@ class Peers:
         while True:
             if node not in self._connections:
                 try:
-                    line, incarnation = await self._dial(node)
+                    line, theirs = await self._dial(node)
                     delay_s = _RETRY_MIN_S
-                    await self._serve(node, line, incarnation)
+                    await self._serve(line, theirs)
                 except TurnedAway as words:
                     self._turned_away(words)
                     return
@@ -202,8 +215,8 @@ class Peers:
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311 spreads calls, guards nothing
             delay_s = min(delay_s * 2, _RETRY_MAX_S)
 
-    async def _dial(self, node: str, *, asks: bool = False) -> tuple[Line, int]:
-        """A connection, and which run of the node is at its other end."""
+    async def _dial(self, node: str, *, asks: bool = False) -> tuple[Line, Hello]:
+        """A connection, and what the node says of itself."""
         host, port = split_address(self._addresses[node])
         context = self._tls[1] if self._tls else None
         line = Line(self._frame_bytes_max)
@@ -212,13 +225,25 @@ class Peers:
                 await asyncio.get_running_loop().create_connection(lambda: line, host, port, ssl=context)
                 line.send([self._hello(node, asks=asks)])
                 theirs = check_hello(await line.hello, self._cluster_id, self._node_id, node)
+                if words := self._too_old(theirs):
+                    raise WireError(words)
         except BaseException:
             line.abort()
             raise
-        return line, theirs.incarnation
+        return line, theirs
 
     def _hello(self, wanted: str, *, asks: bool = False) -> bytes:
-        return Hello(self._cluster_id, self._node_id, wanted, self._incarnation, asks).to_frame()
+        return Hello(self._cluster_id, self._node_id, wanted, self._incarnation, asks, self._reads).to_frame()
+
+    def _too_old(self, theirs: Hello) -> str:
+        """Why a node could not follow the log here; empty if it can."""
+        written = self._written()
+        if theirs.reads >= written:
+            return ""
+        return (
+            f"the release of node {theirs.node_id} reads entries up to version {theirs.reads}, and this cluster writes "
+            f"version {written}: install the release that the other nodes run, or a newer one"
+        )
 
     def _accepted(self) -> Line:
         return Line(self._frame_bytes_max, self._made)
@@ -234,6 +259,11 @@ class Peers:
         try:
             async with asyncio.timeout(_GREETING_S):
                 theirs = check_hello(await line.hello, self._cluster_id, self._node_id)
+            if words := self._too_old(theirs):
+                logger.warning("a node is turned away: %s", words)
+                line.send([GoAway(words).to_frame()])
+                await _finish(line)
+                return
             # The caller waits no longer than this for an answer, and calls again.
             async with asyncio.timeout(_GREETING_S):
                 twin = await self._living_twin(theirs)
@@ -244,7 +274,7 @@ class Peers:
             if theirs.asks:
                 await _finish(line)
             else:
-                await self._serve(theirs.node_id, line, theirs.incarnation)
+                await self._serve(line, theirs)
         except (TurnedAway, WireError) as error:
             logger.warning("a caller was turned away: %s", error)
         except (OSError, TimeoutError):
@@ -280,14 +310,15 @@ class Peers:
         line.send([GoAway(words).to_frame()])
         await _finish(line)
 
-    async def _serve(self, peer: str, line: Line, incarnation: int) -> None:
+    async def _serve(self, line: Line, theirs: Hello) -> None:
+        peer = theirs.node_id
         before = self._connections.pop(peer, None)
         if before is not None:
             before.line.abort()
             self._closed(peer, before.epoch)
         self._epochs += 1
         epoch = self._epochs
-        connection = self._connections[peer] = _Connection(epoch, line, incarnation)
+        connection = self._connections[peer] = _Connection(epoch, line, theirs.incarnation, theirs.reads)
         self._opened(peer, epoch)
 
         def take(frames: list[bytes]) -> None:

@@ -33,6 +33,7 @@ from resourcelease.consensus.peers import Peers, TlsContexts
 from resourcelease.consensus.questions import Questions
 from resourcelease.consensus.settings import Settings
 from resourcelease.consensus.wire import Message
+from resourcelease.model.ops import ENTRY_VERSION
 from resourcelease.storage.api import QuickStore, WriteBatch
 
 __all__ = ["GATHER_S", "Consensus", "Status"]
@@ -79,6 +80,7 @@ class Consensus:
         settings: Settings | None = None,
         tls: TlsContexts | None = None,
         founding: bool = False,
+        reads: int = ENTRY_VERSION,
         on_applied: Callable[[Sequence[Applied]], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
@@ -87,6 +89,8 @@ class Consensus:
         self.settings = settings or Settings()
         self._store = store
         self._listen = listen
+        # The newest version of entries that this release reads.
+        self._reads = reads
         self._on_applied = on_applied
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -103,6 +107,8 @@ class Consensus:
             settings=self.settings,
             has_room=self._peers.has_room,
             founding=founding,
+            reads=reads,
+            read_by=self._peers.read_by,
         )
         self.questions = Questions(lambda peer, message: self._peers.send(peer, [wire.encode(message)]))
         self._waiters: dict[int, Callable[[Sequence[Any] | Exception], None]] = {}
@@ -136,6 +142,8 @@ class Consensus:
             settled=self._turn,
             gone=self._gone,
             turned_away=self._fail,
+            reads=self._reads,
+            written=lambda: self._host.versions.written,
         )
 
     # Life.

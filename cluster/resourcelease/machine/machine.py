@@ -20,7 +20,7 @@ from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog, Reason, Refusal
 from resourcelease.model.eventdata import EventType, RejectionData
 from resourcelease.model.events import Record
-from resourcelease.model.ops import ENTRY_VERSION, OPS, Call, Complete, Fail, GiveBack, Heartbeat, Lease, Op
+from resourcelease.model.ops import ENTRY_VERSION, OPS, SINCE, Call, Complete, Fail, GiveBack, Heartbeat, Lease, Op
 from resourcelease.model.results import Enqueued, Granted, Redriven, Result
 
 __all__ = ["Applied", "Machine", "fold"]
@@ -89,6 +89,8 @@ class Machine:
     def __init__(self, cluster_id: str) -> None:
         self._state = State(cluster_id)
         self._records: list[Record] = []
+        # Of the entry that is being applied.
+        self._version = 1
 
     @property
     def applied_index(self) -> int:
@@ -125,7 +127,7 @@ class Machine:
         entry = _read(data)
         if entry is None:
             return Applied([], [], Refusal(Reason.INVALID_ARGUMENT, "not an entry of a version known here"))
-        clock_ms, state.wall_ms, ops = entry
+        self._version, clock_ms, state.wall_ms, ops = entry
         state.clock_ms = max(state.clock_ms, clock_ms)
         records: list[Record] = []
         self._records = records
@@ -237,7 +239,7 @@ class Machine:
 
     def _run(self, raw: object) -> Result:
         """Decides one op, folds what follows from it, and answers."""
-        read = _op(raw)
+        read = _op(raw, self._version)
         if isinstance(read, Refusal):
             return read
         code, op = read
@@ -335,20 +337,20 @@ def _write_down(state: State, records: list[Record]) -> bool:
     return sealed
 
 
-def _read(data: bytes) -> tuple[int, int, list[Any]] | None:
-    """Clock, wall time and ops of an entry; None if it is not of our form."""
+def _read(data: bytes) -> tuple[int, int, int, list[Any]] | None:
+    """Version, clock, wall time and ops of an entry; None if it is not of our form."""
     try:
         version, clock_ms, wall_ms, ops = msgpack.unpackb(data)
     except (ValueError, TypeError):
         return None
     times = is_count(clock_ms, limits.MAX_TIME_MS) and is_count(wall_ms, limits.MAX_TIME_MS)
-    known = is_count(version, ENTRY_VERSION, least=ENTRY_VERSION)
+    known = is_count(version, ENTRY_VERSION, least=1)
     if not known or not times or type(ops) is not list:
         return None
-    return clock_ms, wall_ms, ops
+    return version, clock_ms, wall_ms, ops
 
 
-def _op(raw: object) -> tuple[int, Op] | Refusal:
+def _op(raw: object, version: int) -> tuple[int, Op] | Refusal:
     """The op of its packed form, its shape and its caller checked."""
     if type(raw) is not bytes:
         return invalid("an op is packed on its own", "op")
@@ -360,6 +362,11 @@ def _op(raw: object) -> tuple[int, Op] | Refusal:
         op: Any = kind(Call(*call), *fields)
     except (ValueError, TypeError, LookupError) as error:
         return invalid(f"not an op known here: {type(error).__name__}", "op")
+    if SINCE.get(code, 1) > version:
+        message = (
+            f"op {code} came with entries of version {SINCE[code]}; nodes write version {version} until all read it"
+        )
+        return Refusal(Reason.CONFLICT, message, "op")
     return wrong_call(op.call) or (code, op)
 
 
