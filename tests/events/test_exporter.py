@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 from frontdoor.cluster_fixture import Cluster, Runner, eventually, until
 
-from resourcelease import v1
+from resourcelease import Client, v1
 from resourcelease.cli import main
+from resourcelease.cli.export import _source, _under_lease
+from resourcelease.cli.output import Output
+from resourcelease.cli.session import Session
 from resourcelease.events.exporter import Exporter, export_name
 from resourcelease.events.readers import EXPORTS, Readers, standing_item
+from resourcelease.events.runner import Runner as ByHand
 from resourcelease.events.sink import Checkpoint, SinkError
+from resourcelease.events.stores import sink_at
 from resourcelease.storage.segments import Log
 
 from .load import put, segments_of
@@ -232,3 +237,67 @@ def test_a_store_that_refuses_is_left_to_others_for_a_while(
             await cluster.stop_all()
 
     run(scenario())
+
+
+def test_retention_waits_for_a_copy_by_hand_too(tmp_path: Path, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "history.db"
+    url = f"sqlite://{path}"
+    name = export_name(url)
+    monkeypatch.setattr("resourcelease.cli.export._WORD_EVERY_S", 0.1)
+
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path / "nodes", 3, {"events.flush_ms": 20, "events.retention_bytes": 20_000})
+        await cluster.start_all()
+
+        async def by_hand(end: int, *, hold: bool) -> None:
+            endpoints = [node.grpc_address for node in cluster.nodes.values()]
+            async with Client(endpoints, peer_id="by-hand") as client:
+                runner = ByHand(_source(client, False), sink_at(url), "test", gather_s=0.02)
+                try:
+                    session = Session(client, Output(as_json=True))
+                    await _under_lease(session, runner, EXPORTS + name, end, hold=hold)
+                finally:
+                    await runner.close()
+
+        def told(most: int) -> bool:
+            return all(1 < node.log.writer.register.readers.get(name, 0) <= most for node in cluster.nodes.values())
+
+        try:
+            await put(cluster, 10)
+            work = asyncio.ensure_future(by_hand(0, hold=True))
+            await until(lambda: copied(path, 20) and told(1_000), 20)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            stood = position(path)
+            # Nobody works on the copy, and far more is written than would be kept without it.
+            await put(cluster, 250)
+            for each in cluster.nodes:
+                await until(lambda each=each: head(cluster, each) >= head(cluster, "n1"))  # type: ignore[misc]
+                await cluster.nodes[each].log.archive.settle()
+                assert Log(segments_of(cluster, each)).first_sequence <= stood + 1
+            # It is complete up to an end that was named: then nothing is kept for it any more.
+            goal = head(cluster, "n1")
+            await by_hand(goal, hold=True)
+            numbers = rows(path)
+            assert numbers == list(range(1, len(numbers) + 1))
+
+            async def let_go() -> bool:
+                await put(cluster, 1)
+                return not any(node.log.writer.register.readers for node in cluster.nodes.values())
+
+            await eventually(let_go, 20)
+            # One that asks for nothing to be kept takes the same place in another way.
+            work = asyncio.ensure_future(by_hand(0, hold=False))
+            goal = head(cluster, "n1")
+            await until(lambda: copied(path, goal), 20)
+            assert not any(node.log.writer.register.readers for node in cluster.nodes.values())
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            work = asyncio.ensure_future(by_hand(0, hold=True))
+            await until(lambda: told(1_000_000), 20)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        finally:
+            await cluster.stop_all()
+
+    run(scenario(), 100)

@@ -11,7 +11,8 @@ from frontdoor.cluster_fixture import Cluster, Runner, until
 
 from resourcelease import v1
 from resourcelease.node.statewatch import judged
-from resourcelease.node.upkeep import TakenOut, Upkeep
+from resourcelease.node.takeout import TakenOut
+from resourcelease.node.upkeep import Upkeep
 from resourcelease.storage.segments import segment_paths, verify
 
 from .load import Load, put, segments_of
@@ -133,7 +134,7 @@ def test_a_node_with_another_history_takes_itself_out(
         await upkeep.stop()
         upkeep.start()
         error = await trio.nodes["n2"].failed
-        assert "add one with a new name" in str(error)
+        assert "until it has taken over the state of a majority" in str(error)
         await trio.stop("n2")
         with pytest.raises(TakenOut, match="took itself out"):
             await trio.start("n2")
@@ -174,7 +175,7 @@ def test_a_state_that_is_the_same_is_left_alone(trio: Cluster, run: Runner, monk
         seen.append((own, digests))
         return judged(own, digests)
 
-    monkeypatch.setattr("resourcelease.node.upkeep.judged", noting)
+    monkeypatch.setattr("resourcelease.node.statecare.judged", noting)
 
     async def scenario() -> None:
         for node in trio.nodes.values():

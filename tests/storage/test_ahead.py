@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from resourcelease.storage import CorruptStore, InvalidBatch, LmdbStore, StoreStopped, WriteBatch, points
@@ -245,6 +246,15 @@ def test_an_error_stops_the_store(opened: Opener, point: str) -> None:
     assert not store.write_at_once(append(3, 3))
     with pytest.raises(StoreStopped):
         store.write(append(3, 3)).result(10)
+
+
+def test_damage_that_settling_meets_is_told_as_damage(opened: Opener, tmp_path: Path) -> None:
+    store = lazy(opened)
+    assert store.write_at_once(append(1, 1))
+    copy = killed(store, tmp_path / "copy")
+    fail_at("commit.begun", lmdb.CorruptedError("page was wrong type"))
+    with pytest.raises(CorruptStore, match=r"data.mdb: LMDB cannot write it \(.*page was wrong type"):
+        open_store(copy)
 
 
 def test_a_disk_without_room_for_it_leaves_it_to_lmdb(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:

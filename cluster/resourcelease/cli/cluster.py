@@ -67,6 +67,8 @@ def _show_status(session: Session, first: Any, nodes: dict[str, Any], answers: S
         if answer is not None and answer.history.files_damaged:
             found, mended = answer.history.files_damaged, answer.history.segments_mended
             session.out.say(f"{answer.node_id}: {found} damaged files were found since its start, {mended} mended")
+    for words in _states(answers):
+        session.out.say(words)
     if not first.leader_id:
         session.out.say("no node leads: a majority of the nodes must be up and connected")
     if first.namespaces:
@@ -75,6 +77,28 @@ def _show_status(session: Session, first: Any, nodes: dict[str, Any], answers: S
             for space in first.namespaces
         ]
         session.out.table(("namespace", ">pending", ">active", ">delayed", ">dead letters"), spaces)
+
+
+def _states(answers: Sequence[Any]) -> list[str]:
+    """What there is to say of nodes whose state is, or was, not that of the others."""
+    said = []
+    for answer in answers:
+        if answer is None:
+            continue
+        node, state = answer.node_id, answer.history.state
+        if state.rebuilds:
+            ago = since(answer.wall_time_ms - state.rebuilt_at_ms)
+            said.append(
+                f"{node}: {ago} ago it took over the state at index {state.rebuilt_index} from {state.rebuilt_from} "
+                f"({state.rebuilds} times so far), because {state.rebuilt_because}"
+            )
+        if state.compared_index and state.agreeing < state.compared_nodes:
+            found = f"{state.agreeing} of {state.compared_nodes} nodes told its state at index {state.compared_index}"
+            said.append(f"{node}: {found} when they were compared last")
+    out = sorted(
+        {name for answer in answers if answer is not None for name in answer.history.state.rebuilding_node_ids}
+    )
+    return [*said, *(f"{name}: it is out, and takes over the state of the others" for name in out)]
 
 
 def _role(number: int) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -22,12 +23,18 @@ _WORD_EVERY_S = 5.0
 @click.option("--to", "end", type=click.IntRange(0), default=0, metavar="N", help="End once this event is there.")
 @click.option("--bodies", is_flag=True, help="With the items' bodies.")
 @click.option("--name", default="", metavar="NAME", help="Names this export.  [default: made of the URL]")
-@click.option("--forget", is_flag=True, help="End an export that nodes ran: no history is kept for it any more.")
-async def export(session: Session, url: str, start: int, end: int, bodies: bool, name: str, forget: bool) -> int:
+@click.option("--no-hold", is_flag=True, help="Let retention delete what this copy has yet to take.")
+@click.option("--forget", is_flag=True, help="End an export: no history is kept for it any more.")
+async def export(
+    session: Session, url: str, start: int, end: int, bodies: bool, name: str, no_hold: bool, forget: bool
+) -> int:
     """Copy the history to another store, and keep the copy up to date, until Ctrl-C.
 
     It goes on where the store ends, after any crash. Started on several machines, one of them works, under a lease of
     the cluster itself, and another takes over when it goes.
+
+    Retention keeps what the copy has yet to take, on all nodes, also while nobody works on it: until it has all up to
+    --to, or is told to --forget.
 
     \b
     resourcelease export --sink sqlite:///var/lib/events.db
@@ -52,7 +59,7 @@ async def export(session: Session, url: str, start: int, end: int, bodies: bool,
     try:
         runner = Runner(_source(client, bodies), sink_at(url), cluster_id, start=start)
         try:
-            await _under_lease(session, runner, namespace, end)
+            await _under_lease(session, runner, namespace, end, hold=not no_hold)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None:
@@ -65,6 +72,8 @@ async def export(session: Session, url: str, start: int, end: int, bodies: bool,
     if session.out.as_json:
         session.out.data({"position": counters.position, "events": counters.events, "lag": counters.lag})
     session.out.say(f"the copy at {url} goes up to event {counters.position:,}")
+    if not (no_hold or (end and counters.position >= end)):
+        session.out.say("what follows is kept for it; to end that: the same command with --forget")
     return 0
 
 
@@ -85,29 +94,54 @@ def _source(client: Any, bodies: bool) -> Any:
     return source
 
 
-async def _under_lease(session: Session, runner: Any, namespace: str, end: int) -> None:
+async def _under_lease(session: Session, runner: Any, namespace: str, end: int, *, hold: bool = True) -> None:
     """Waits for the one lease of this export, and works while it holds."""
     from resourcelease.client import LeaseLost
     from resourcelease.events.exporter import EXPORT_OPTIONS, REQUEST_ID
+    from resourcelease.events.readers import REGISTERED
 
     client, out = session.client, session.out
     await client.configure(namespace=namespace, **EXPORT_OPTIONS)
-    await client.enqueue("export", namespace, namespace=namespace, request_id=REQUEST_ID)
+    # What the item is says to every node whether history is kept for it.
+    kind = REGISTERED if hold else "export"
+    await client.enqueue(kind, namespace, namespace=namespace, request_id=REQUEST_ID)
     out.say("waiting for the lease of this export")
     async with client.leases(credit=1, namespace=namespace) as leases:
         async for lease in leases:
-            telling = asyncio.ensure_future(_tell(out, runner.counters))
+            tasks = [asyncio.ensure_future(_tell(out, runner.counters))]
             try:
+                if lease.resource_type != kind:
+                    # It stood for the same export, run in the other way.
+                    await lease.complete()
+                    await client.enqueue(kind, namespace, namespace=namespace, request_id=REQUEST_ID)
+                    continue
                 async with lease:
                     out.say(f"exporting, under fence {lease.fence}")
+                    if hold:
+                        tasks.append(asyncio.ensure_future(_report(client, lease, runner, namespace)))
                     await runner.run(lease.fence, until=end)
-                    # Not completed: the item stands for the export, which somebody may go on with.
-                    await lease.give_back()
+                    if not end:
+                        # Not completed: the item stands for the export, which somebody may go on with.
+                        await lease.give_back()
                     return
             except LeaseLost:
                 out.say("the lease was lost; waiting for it again")
             finally:
-                telling.cancel()
+                for task in tasks:
+                    task.cancel()
+
+
+async def _report(client: Any, lease: Any, runner: Any, namespace: str) -> None:
+    """Has every node hear how far the copy is, as exporters of nodes do."""
+    from resourcelease.client import ResourceLeaseError
+    from resourcelease.events.readers import POSITION
+
+    await runner.opened.wait()
+    while True:
+        told = {POSITION: str(runner.counters.position)}
+        with suppress(ResourceLeaseError):
+            await client.heartbeat(lease, namespace=namespace, metadata=told)
+        await asyncio.sleep(_WORD_EVERY_S)
 
 
 async def _forget(session: Session, namespace: str) -> int:

@@ -181,11 +181,16 @@ def _found(directory: Path, count: int, first_port: int) -> LocalCluster:
     return LocalCluster(directory, nodes, resumed=False)
 
 
-def start_node(config: Path, log: Path, prefix: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+def start_node(
+    config: Path, log: Path, prefix: Sequence[str] = (), python: str = sys.executable
+) -> "subprocess.Popen[bytes]":
     """The process of a node, run by ``prefix`` if there is one. It ends with ours, in whatever way ours ends."""
-    command = [sys.executable, "-m", "resourcelease", "node", "--config", str(config), "--until-stdin-ends"]
+    command = [python, "-m", "resourcelease", "node", "--config", str(config), "--until-stdin-ends"]
     # Settings for other nodes that stand in our environment are not meant for these.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RESOURCELEASE_")}
+    if python != sys.executable:
+        # Another release: our modules are not its.
+        kept.pop("PYTHONPATH", None)
     with log.open("ab") as opened:
         # In a group of its own, so that Ctrl-C reaches us alone and we stop it in order.
         return subprocess.Popen(  # noqa: S603

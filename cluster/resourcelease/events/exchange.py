@@ -1,7 +1,7 @@
 """What nodes tell each other of their files: which segments they have, whether these are sound, and pieces of them."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,6 +68,8 @@ class Exchange:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
+        # Digests of the whole state of nodes, at one index that the answer names; "" for those that told none in time.
+        self.states: Callable[[Sequence[str], float], Awaitable[tuple[int, dict[str, str]]]] = _no_states
         # Files that a check found damaged.
         self.on_damage: Callable[[list[Path]], None] = lambda paths: None
 
@@ -100,6 +102,10 @@ class Exchange:
         if damaged:
             self.on_damage(damaged)
         return found
+
+
+async def _no_states(nodes: Sequence[str], seconds: float) -> tuple[int, dict[str, str]]:
+    return 0, {}
 
 
 def holdings(log: Log, first: int = 0) -> Iterator[Holding]:

@@ -10,11 +10,12 @@ from resourcelease.frontdoor import DoorLimits, DoorSettings, FrontDoor, Replica
 from resourcelease.node.eventlog import EventLog
 from resourcelease.node.schema import LimitsSection, NodeConfig
 from resourcelease.node.statewatch import StateWatch
-from resourcelease.node.tls import peer_contexts, read_pem
-from resourcelease.node.upkeep import Upkeep, check_not_out
+from resourcelease.node.takeout import check_not_out
+from resourcelease.node.tls import client_context, peer_contexts, read_pem
+from resourcelease.node.upkeep import Upkeep
 from resourcelease.storage import LmdbStore, StoreOptions, StoreState, StoreStatus, StoreStopped
 
-__all__ = ["Node"]
+__all__ = ["Node", "consensus_settings"]
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class Node:
         contexts = peer_contexts(config.tls)
         door_settings = _door_settings(config)
         self._store = store = await asyncio.to_thread(self._open_store)
+        self._watch.attach(store)
         try:
             cluster_id = store.identity.cluster_id
             self._consensus = Consensus(
@@ -115,6 +117,7 @@ class Node:
             self._log = log = await asyncio.to_thread(
                 EventLog.resume, config.node.dir, self._consensus, cluster_id, config.events, self._fail_from_afar
             )
+            self._consensus.follow(self._watch.hold(log.writer))
             self._replica = Replica(self._consensus, config.limits.answer_ms / 1000.0, lambda: log.has_room)
             self._door = FrontDoor(self._replica, store, log.archive, door_settings)
             self._upkeep = Upkeep(
@@ -145,6 +148,7 @@ class Node:
             await self._hand_over(consensus)
         if self._upkeep is not None:
             await self._upkeep.stop()
+        await self._watch.close()
         if door is not None:
             await door.stop(grace_s)
         if consensus is not None:
@@ -231,6 +235,9 @@ def _door_settings(config: NodeConfig) -> DoorSettings:
         key=key,
         certificate=certificate,
         client_ca=client_ca,
+        direct=config.direct,
+        direct_advertise=config.grpc.direct_advertise,
+        direct_tls=client_context(tls),
         limits=DoorLimits(
             message_bytes=limits.message_bytes,
             calls=limits.calls,

@@ -5,11 +5,14 @@ import logging
 import signal
 from collections.abc import Callable
 
+from resourcelease.model.errors import CorruptLog
 from resourcelease.node.collector import spare_the_old
 from resourcelease.node.config import ConfigError, NodeConfig
 from resourcelease.node.logs import set_up
-from resourcelease.node.process import Node
-from resourcelease.storage import StorageError
+from resourcelease.node.process import Node, consensus_settings
+from resourcelease.node.rebuild import rebuild
+from resourcelease.node.takeout import Mark, read_mark
+from resourcelease.storage import CorruptStore, StorageError
 
 __all__ = ["loop_factory", "run"]
 
@@ -50,15 +53,32 @@ async def _run(config: NodeConfig) -> int:
     told: asyncio.Future[str] = loop.create_future()
     for each in _SIGNALS:
         loop.add_signal_handler(each, _tell, told, each.name)
+    code: int | None = None
+    mark = await asyncio.to_thread(read_mark, config.node.dir)
+    while code is None:
+        if mark is not None:
+            code, mark = await _rebuild(config, mark, told), None
+        else:
+            code, mark = await _live(config, told)
+    return code
+
+
+async def _live(config: NodeConfig, told: "asyncio.Future[str]") -> tuple[int | None, Mark | None]:
+    """One life of the node: how the process is to end, or why the state has to be rebuilt before the next."""
     node = Node(config)
     try:
         await node.start()
+    except (CorruptStore, CorruptLog) as error:
+        # Its log, term and vote may be sound all the same; the log will be covered by the state that it takes over.
+        reason = f"{error.path}: {error.what}" if isinstance(error, CorruptStore) else str(error)
+        return None, Mark(f"it cannot start on what its disk holds: {reason}", False, {})
     except (ConfigError, StorageError, OSError) as error:
         logger.error("node %s cannot start: %s", config.node.id, error)
-        return 1
+        return 1, None
     spare_the_old()
     await asyncio.wait((told, node.failed), return_when=asyncio.FIRST_COMPLETED)
-    if node.failed.done():
+    failed = node.failed.done()
+    if failed:
         logger.error("node %s cannot go on: %s", config.node.id, node.failed.result())
     else:
         logger.info("node %s was told to stop (%s)", config.node.id, told.result())
@@ -67,8 +87,26 @@ async def _run(config: NodeConfig) -> int:
             await node.stop()
     except TimeoutError:
         logger.warning("node %s took too long to stop and leaves now; what it acknowledged is safe", config.node.id)
+        return int(failed), None
     logger.info("node %s has stopped", config.node.id)
-    return 1 if node.failed.done() else 0
+    mark = await asyncio.to_thread(read_mark, config.node.dir) if failed and not told.done() else None
+    return (int(failed) if mark is None else None), mark
+
+
+async def _rebuild(config: NodeConfig, mark: Mark, told: "asyncio.Future[str]") -> int | None:
+    """Takes the state of a majority over; how the process is to end, or None if the node may start."""
+    work = asyncio.ensure_future(rebuild(config, consensus_settings(config.limits), mark))
+    await asyncio.wait((told, work), return_when=asyncio.FIRST_COMPLETED)
+    work.cancel()
+    try:
+        await work
+    except asyncio.CancelledError:
+        logger.info("node %s was told to stop (%s) before its state was rebuilt", config.node.id, told.result())
+        return 0
+    except (ConfigError, StorageError, OSError) as error:
+        logger.error("node %s cannot start: %s", config.node.id, error)
+        return 1
+    return None
 
 
 def _tell(told: "asyncio.Future[str]", name: str) -> None:

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from resourcelease import v1
 from resourcelease.consensus import Consensus
@@ -15,26 +14,17 @@ from resourcelease.frontdoor import FrontDoor
 from resourcelease.machine import Machine
 from resourcelease.node.eventlog import EventLog, log_options
 from resourcelease.node.schema import EventsSection
-from resourcelease.node.statewatch import StateWatch, judged
-from resourcelease.storage import StorageError
-from resourcelease.storage.layout import write_json
+from resourcelease.node.statecare import StateCare
+from resourcelease.node.statewatch import StateWatch
+from resourcelease.node.takeout import Mark, TakenOut, mark_out, rebuilds
 
-__all__ = ["TakenOut", "Upkeep", "check_not_out"]
+__all__ = ["Upkeep"]
 
 logger = logging.getLogger(__name__)
 
 _COMPARE_EVERY_S = 10.0
 # The state is digested seldom: that takes time on all nodes.
 _STATE_EVERY_S = 60.0
-# To reach the index that was named, and to say so.
-_REACH_S = 10.0
-_ANSWER_S = 2.0
-_WATCHES_MAX = 4
-_MARK = "taken-out.json"
-
-
-class TakenOut(StorageError):
-    """This node's history or state is not the majority's, so it serves nobody until an operator has rebuilt it."""
 
 
 class Upkeep:
@@ -57,9 +47,10 @@ class Upkeep:
         self._consensus = consensus
         self._neighbours = door.neighbours
         self._on_failure = on_failure
-        self._watch = watch
-        self._watching: set[asyncio.Task[None]] = set()
-        door.neighbours.answerers |= {"watch": self._asked_to_watch, "state": self._asked_for_state}
+        self.states = StateCare(consensus, door.neighbours, watch, self._take_out)
+        door.exchange.states = self.states.digests_at
+        # What a start found there; the node is down while it rebuilds.
+        self._rebuilds = rebuilds(directory)
         self._tasks: list[asyncio.Task[None]] = []
         self.repair = Repair(
             log.archive,
@@ -96,10 +87,10 @@ class Upkeep:
 
     async def stop(self) -> None:
         """Ends."""
-        tasks = [*self._tasks, *self._watching]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.states.stop()
         await self.repair.stop()
         if self.scrubber is not None:
             await asyncio.to_thread(self.scrubber.stop)
@@ -118,6 +109,7 @@ class Upkeep:
             files_scrubbed=scrubbed.files,
             files_damaged=scrubbed.damaged,
             segments_mended=self.repair.mended,
+            state=self._state(),
             readers=[
                 v1.HistoryReader(
                     name=reader.name,
@@ -128,6 +120,23 @@ class Upkeep:
                 for reader in self._log.readers.registered()
             ],
         )
+
+    def _state(self) -> v1.StateStatus:
+        """How the state compares with the other nodes'."""
+        compared = self.states.compared
+        status = v1.StateStatus(
+            compared_index=compared.index,
+            compared_at_ms=compared.at_ms,
+            agreeing=compared.agreeing,
+            compared_nodes=compared.members,
+            rebuilding_node_ids=self.states.rebuilding,
+            rebuilds=len(self._rebuilds),
+        )
+        if self._rebuilds:
+            last = self._rebuilds[-1]
+            status.rebuilt_at_ms, status.rebuilt_index = last.at_ms, last.index
+            status.rebuilt_from, status.rebuilt_because = last.source, last.reason
+        return status
 
     def _from_afar(self, tell: Callable[[], None]) -> None:
         """From another thread."""
@@ -142,66 +151,24 @@ class Upkeep:
             await asyncio.sleep(self.compare_every_s)
             told = await self._differs()
             if told:
-                await self._take_out(told)
+                await self._take_out(told, True)
                 return
 
-    async def _take_out(self, told: str) -> None:
+    async def _take_out(self, told: str, history: bool) -> None:
         error = TakenOut(
-            f"this node is out: {told}. It serves nobody and takes no part. Keep {self._directory} for whoever "
-            "looks for the cause; remove the node from the cluster, and add one with a new name and an empty "
-            "directory, which is sent a snapshot and the history by the others"
+            f"this node is out: {told}. It serves nobody and takes no part until it has taken over the state of a "
+            f"majority; what it has now is kept in {self._directory / 'put-aside'}"
         )
-        await asyncio.to_thread(_mark_out, self._directory, str(error))
+        mark = Mark(told, history, dict(self._consensus.status().members))
+        await asyncio.to_thread(mark_out, self._directory, mark)
         self._on_failure(error)
 
     async def _keep_watch(self) -> None:
-        """The leader names an index now and then, at which all nodes take the digest of their state."""
+        """The leader has all nodes compare their state now and then."""
         while True:
             await asyncio.sleep(self.state_every_s)
-            if not self._consensus.is_leader:
-                continue
-            before = self._machine.applied_index
-            await asyncio.sleep(1.0)
-            rate = self._machine.applied_index - before
-            # So far ahead that the others hear of it before they are there; where nothing happens they are there.
-            index = self._machine.applied_index + (2 * rate + 10 if rate else 0)
-            question = {"what": "watch", "index": index}
-            asked = [self._neighbours.ask(node, question, _ANSWER_S) for node in self._others()]
-            await asyncio.gather(self._asked_to_watch(question), *asked, return_exceptions=True)
-
-    async def _asked_to_watch(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        index = int(question["index"])
-        if len(self._watching) >= _WATCHES_MAX:
-            raise ValueError("too many places are watched already")
-        self._watch.want(self._machine, index)
-        task = asyncio.ensure_future(self._compare_state(index))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
-        return {"index": index}
-
-    async def _asked_for_state(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        return {"state": await self._watch.digest_at(int(question["index"]), _REACH_S)}
-
-    async def _compare_state(self, index: int) -> None:
-        own = await self._watch.digest_at(index, _REACH_S)
-        if not own:
-            return
-        nodes = self._others()
-        told = await asyncio.gather(*(self._state_of(node, index) for node in nodes))
-        votes = judged(own, {self._consensus.node_id: own, **dict(zip(nodes, told, strict=True))})
-        if votes:
-            members = len(nodes) + 1
-            await self._take_out(
-                f"its state at index {index} is not that of the majority ({votes} of {members} nodes), although its "
-                "events are"
-            )
-
-    async def _state_of(self, node: str, index: int) -> str:
-        try:
-            said = await self._neighbours.ask(node, {"what": "state", "index": index}, _REACH_S + _ANSWER_S)
-            return str(said["state"])
-        except (TimeoutError, ValueError, TypeError, LookupError):
-            return ""
+            if self._consensus.is_leader:
+                await self.states.compare_now()
 
     async def _differs(self) -> str:
         """How this node differs from the majority of all members; "" if it does not, or nobody can tell."""
@@ -217,14 +184,3 @@ class Upkeep:
         if usual == own.chain or votes * 2 <= len(nodes):
             return ""
         return f"its events up to index {index} are not those of the majority ({votes} of {len(nodes)} nodes)"
-
-
-def check_not_out(directory: Path) -> None:
-    """Raises ``TakenOut`` if the node in a directory took itself out."""
-    path = directory / _MARK
-    if path.exists():
-        raise TakenOut(f"{path} says why this node does not start: it took itself out of the cluster")
-
-
-def _mark_out(directory: Path, reason: str) -> None:
-    write_json(directory / _MARK, {"reason": reason, "at_ms": time.time_ns() // 1_000_000})

@@ -15,7 +15,7 @@ from resourcelease.storage.errors import CorruptStore, StorageError, StoreStoppe
 if TYPE_CHECKING:
     from lmdb import Transaction, _Database
 
-__all__ = ["PAGES_BYTES", "Environment", "View", "ViewEnded", "is_disk_full", "is_short_write"]
+__all__ = ["PAGES_BYTES", "Environment", "View", "ViewEnded", "is_damage", "is_disk_full", "is_short_write"]
 
 # What any transaction may write anew at most, besides what it puts: the pages on the way to what it changes.
 PAGES_BYTES = 256 << 10
@@ -31,6 +31,11 @@ _DAMAGE = (
     lmdb.VersionMismatchError,
     lmdb.IncompatibleError,
 )
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error of LMDB says that the file is not what it wrote."""
+    return isinstance(error, _DAMAGE)
 
 
 def is_disk_full(error: BaseException) -> bool:

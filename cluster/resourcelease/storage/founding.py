@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from resourcelease.storage.ahead import Ahead, Numbered, unsettled
 from resourcelease.storage.api import Identity
 from resourcelease.storage.durable import Durable, read_durable, read_identity, write_identity
-from resourcelease.storage.environment import Environment, is_disk_full
+from resourcelease.storage.environment import Environment, is_damage, is_disk_full
 from resourcelease.storage.errors import (
     CorruptStore,
     InvalidBatch,
@@ -92,6 +92,8 @@ def _settle(layout: Layout, writer: Writer, ballast: Ballast, left: Sequence[Num
     except Exception as error:
         if is_no_space(error):
             raise StorageError(f"there is no space to open the store in {layout.root}: make room first") from error
+        if is_damage(error):
+            raise CorruptStore(layout.data, f"LMDB cannot write it ({error})") from error
         raise
 
 

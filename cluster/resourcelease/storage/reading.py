@@ -8,6 +8,7 @@ from resourcelease.storage.durable import COMPACTED, ROWS, meta_record
 from resourcelease.storage.environment import Environment, View, ViewEnded
 from resourcelease.storage.errors import CorruptStore, EntryNotHeld, RowsChanged
 from resourcelease.storage.records import (
+    RowsPosition,
     index_key,
     is_sound,
     unpack_entry,
@@ -16,7 +17,7 @@ from resourcelease.storage.records import (
     unseal,
 )
 
-__all__ = ["read_entries", "read_rows"]
+__all__ = ["read_entries", "read_row", "read_rows", "read_rows_at"]
 
 # One turn takes about a millisecond.
 _ROWS_A_TURN = 2048
@@ -59,16 +60,29 @@ def _entries_turn(env: Environment, first: int, last: int) -> list[JournalEntry]
     return entries
 
 
+def read_row(env: Environment, key: bytes) -> bytes | None:
+    """One row; None if it is not there, or does not match its checksum."""
+    with env.reading() as txn:
+        value = txn.get(key, db=env.rows)
+    return unseal(value) if value is not None and is_sound(key, value) else None
+
+
 def read_rows(env: Environment) -> Iterator[tuple[bytes, bytes]]:
     """All rows in key order as they are now, whatever is written while they are read.
 
     Should the map have to move meanwhile, the reader goes on where it was, unless rows were written since; then
     ``RowsChanged`` is raised.
     """
-    rows = _rows_of_a_view(env, *_fresh_view(env))
+    return read_rows_at(env)[1]
+
+
+def read_rows_at(env: Environment) -> tuple[int, Iterator[tuple[bytes, bytes]]]:
+    """The same, and before it the entry that these rows stand for."""
+    view, position = _fresh_view(env)
+    rows = _rows_of_a_view(env, view, position.changes)
     # Up to the first yield, so that the view is closed with the iterator even if nobody ever reads from it.
     next(rows)
-    return rows
+    return position.entry, rows
 
 
 def _rows_of_a_view(env: Environment, view: View, changes: int) -> Iterator[tuple[bytes, bytes]]:
@@ -80,8 +94,8 @@ def _rows_of_a_view(env: Environment, view: View, changes: int) -> Iterator[tupl
             try:
                 stored, total = _rows_turn(env, view, start)
             except ViewEnded:
-                view, changes_now = _fresh_view(env)
-                if changes_now != changes:
+                view, position = _fresh_view(env)
+                if position.changes != changes:
                     raise RowsChanged("the map moved while all rows were being read, and rows were written") from None
                 continue
             rows = [(key, unseal(value)) for key, value in stored if is_sound(key, value)]
@@ -100,8 +114,8 @@ def _rows_of_a_view(env: Environment, view: View, changes: int) -> Iterator[tupl
         view.close()
 
 
-def _fresh_view(env: Environment) -> tuple[View, int]:
-    """A view, and how often rows had been changed before it."""
+def _fresh_view(env: Environment) -> tuple[View, RowsPosition]:
+    """A view, and where its rows stand."""
     while True:
         view = env.view()
         try:
@@ -112,7 +126,7 @@ def _fresh_view(env: Environment) -> tuple[View, int]:
         except BaseException:
             view.close()
             raise
-        return view, unpack_rows_position(record).changes if record is not None else 0
+        return view, unpack_rows_position(record) if record is not None else RowsPosition(0, 0, 0)
 
 
 def _rows_turn(env: Environment, view: View, start: bytes | None) -> tuple[list[tuple[bytes, bytes]], int]:

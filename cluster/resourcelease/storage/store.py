@@ -15,10 +15,11 @@ from resourcelease.storage.errors import CorruptStore, EntryNotHeld, SnapshotRef
 from resourcelease.storage.founding import check_exists, open_ahead, open_environment
 from resourcelease.storage.front import Front
 from resourcelease.storage.install import Staged, after_install, install, stage
+from resourcelease.storage.intake import RowsIntake
 from resourcelease.storage.layout import DirectoryLock, Layout, make_directories
 from resourcelease.storage.options import StoreOptions, StoreState, StoreStats, StoreStatus
 from resourcelease.storage.positions import Positions
-from resourcelease.storage.reading import read_entries, read_rows
+from resourcelease.storage.reading import read_entries, read_row, read_rows, read_rows_at
 from resourcelease.storage.snapshots import Snapshot, Snapshots
 from resourcelease.storage.space import Ballast
 from resourcelease.storage.taking import SnapshotTaker
@@ -131,6 +132,31 @@ class LmdbStore:
         self._await_settled()
         return self._watched(read_rows(self._env))
 
+    def rows_at(self) -> tuple[int, Iterator[tuple[bytes, bytes]]]:
+        """The rows that have settled by now, and the entry that they stand for; see ``settled_rows_index``.
+
+        Waits for nothing, so newer ones may be durable; whoever reads decides what damage among them means.
+        """
+        return read_rows_at(self._env)
+
+    def settled_entries(self, first: int, last: int) -> list[JournalEntry]:
+        """A few entries, if they have settled; else sees to it that they soon have, and raises ``EntryNotHeld``."""
+        if not self.settle():
+            held = self._writer.durable.positions
+            if not held.compacted < first <= last <= held.last:
+                raise EntryNotHeld(f"entries {first} to {last} have not settled; {held.last} is the last that has")
+        return list(read_entries(self._env, first, last))
+
+    @property
+    def settled_rows_index(self) -> int:
+        """The entry that the rows stand for that ``rows_at`` would read; ``load`` may know of newer ones."""
+        return self._writer.durable.positions.rows_index
+
+    def row(self, key: bytes) -> bytes | None:
+        """One row, whatever the others are like; None if it is not there, or damaged."""
+        self._await_settled()
+        return read_row(self._env, key)
+
     def write(self, batch: WriteBatch) -> "Future[None]":
         """Queues a batch; the future ends after its fsync, or with the error that stopped the store.
 
@@ -218,6 +244,17 @@ class LmdbStore:
 
         self._background.run("the staging of a snapshot", work, future)
         return future
+
+    def take_in(self) -> RowsIntake:
+        """Prepares rows that come from elsewhere, piece by piece, for ``install``; see ``staged``."""
+        return RowsIntake(self._layout, self._identity)
+
+    def staged(self, intake: RowsIntake, index: int, term: int) -> Staged:
+        """What was taken in, as rows that stand for an entry. Blocks; only what was staged last can be installed."""
+        with self._staging:
+            self._staged = None
+            staged = self._staged = intake.finish(index, term)
+        return staged
 
     def install(self, staged: Staged, head: Sequence[JournalEntry] = ()) -> "Future[Loaded]":
         """Puts a staged snapshot in the store's place: its rows, an empty journal behind them, our term and vote.
