@@ -22,6 +22,15 @@ if MISSING:
     collect_ignore_glob = ["test_spark_*.py"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of Spark come first: they stay with one of the processes that share the tests, and Java is started once.
+
+    What another process takes over comes from the end of the row.
+    """
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here not in item.path.parents)
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     from resourcelease.spark import JavaMissing, local_session, register

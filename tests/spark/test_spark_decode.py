@@ -102,7 +102,42 @@ def test_records_of_all_types_in_one_batch_keep_apart() -> None:
     for one in mixed:
         batch.add(msgpack.unpackb(one.encode()))
         expected += list(one.events())
-    check(batch.finish(0, 1 << 60).to_pylist(), expected)
+    made = batch.finish(0, 1 << 60)
+    made.validate(full=True)
+    check(made.to_pylist(), expected)
+
+
+@pytest.mark.parametrize("order", ["EC", "CE", "CEC", "ECCE", "CCEECC", "EE", "CC", "C" * 40 + "E"])
+@pytest.mark.parametrize("bodies", [[b"first", b""], [b"", b"second"], [None, b"x"], None], ids=str)
+def test_items_stand_in_their_rows_wherever_they_are(order: str, bodies: list[bytes | None] | None) -> None:
+    columns = ItemColumns(2, "table", ["r0", "r\u00e9"], body=bodies, priority=[3, 9]).packed()
+    kinds = {"E": record(EventType.ENQUEUE, columns=columns), "C": record(EventType.COMPLETED)}
+    batch, expected = EventBatch(SCHEMA), []
+    for letter in order:
+        batch.add(msgpack.unpackb(kinds[letter].encode()))
+        expected += list(kinds[letter].events())
+    made = batch.finish(0, 1 << 60)
+    made.validate(full=True)
+    check(made.to_pylist(), expected)
+
+
+def test_a_column_with_one_value_too_many_and_another_with_one_too_few_is_no_record() -> None:
+    batch = EventBatch(SCHEMA)
+    for fences in ([11, 3, 5], [11]):
+        batch.add(msgpack.unpackb(record(EventType.COMPLETED, fences=fences).encode()))
+    with pytest.raises(ValueError, match="as many values as there are events"):
+        batch.finish(0, 1 << 60)
+
+
+@pytest.mark.parametrize("deadline", [0, 5, None, "x"], ids=str)
+def test_a_grant_tells_its_deadline_if_it_has_one(deadline: Any) -> None:
+    fields = msgpack.unpackb(record(EventType.LEASE_GRANTED).encode())
+    fields[12], fields[16][3] = None, deadline
+    batch = EventBatch(SCHEMA)
+    batch.add(fields)
+    told = {"deadline_ms": str(deadline)} if deadline else {}
+    rows = batch.finish(0, 1 << 60).to_pylist()
+    assert [dict(row["metadata"]) for row in rows] == [told | {"operation_id": "op-1"}] * 2
 
 
 def check(rows: list[dict[str, Any]], events: list[Event]) -> None:

@@ -40,14 +40,22 @@ class Rows:
         """Numbers, of which each run has one for each row, or one for all of its rows."""
         if all(type(value) is int for value in values):
             return self.spread(numbers(array("q", values)))
-        pairs = zip(values, counts, strict=True)
-        lists = [(value,) * count if type(value) is int else value for value, count in pairs]
-        if list(map(len, lists)) != list(counts):
-            raise ValueError("the columns do not have as many values as there are events")
-        found = array("q")
-        for one in lists:
-            found.extend(one)
-        return numbers(found)
+        # A list grows at half the cost of an array.
+        found: list[int] = []
+        for value, count in zip(values, counts, strict=True):
+            if type(value) is int:
+                found += (value,) * count
+            elif len(value) != count:
+                raise ValueError("the columns do not have as many values as there are events")
+            else:
+                found += value
+        return numbers(array("q", found))
+
+    def texts(self, values: Sequence[Any]) -> pa.Array:
+        """A text a run as a text a row; mostly one text stands in all of them."""
+        if values and type(values[0]) is str and values.count(values[0]) == len(values):
+            return pa.repeat(pa.scalar(values[0], pa.string()), self.size)
+        return self.spread(pa.array(values, pa.string()))
 
     def numbered(self) -> pa.Array:
         """In each row the number of its run, from 0."""
@@ -73,30 +81,54 @@ class Sparse:
         self._ends = array("i")
         # For each run: the place of its first value less its first row; None where the rows have nothing.
         self._shifts: list[int | None] = []
+        # For each run: how many values come before it.
+        self._before: list[int] = []
         self._rows = self._size = 0
 
     def add(self, row: int, count: int) -> None:
         """The rows from ``row`` on have the next ``count`` values."""
         if row > self._rows:
-            self._ends.append(row)
-            self._shifts.append(None)
+            self._none_until(row)
         self._ends.append(row + count)
+        self._before.append(self._size)
         self._shifts.append(self._size - row)
         self._rows = row + count
         self._size += count
+
+    def _none_until(self, row: int) -> None:
+        self._ends.append(row)
+        self._shifts.append(None)
+        self._before.append(self._size)
 
     def spread(self, values: pa.Array, rows: int) -> pa.Array:
         """The values, each in its row."""
         if not self._size:
             return pa.nulls(rows, values.type)
         if rows > self._rows:
-            self._ends.append(rows)
-            self._shifts.append(None)
+            self._none_until(rows)
         if rows == self._size:
             return values
-        runs = Rows(self._ends)
-        places = pc.add(runs.spread(pa.array(self._shifts, pa.int64())), _count_up(rows))
+        places = pc.add(Rows(self._ends).spread(pa.array(self._shifts, pa.int64())), _count_up(rows))
+        if not pa.types.is_struct(values.type) or values.null_count:
+            return values.take(places)
+        fields = [values.type.field(place) for place in range(values.type.num_fields)]
+        # Where a row has nothing, its text is the empty one before the next value.
+        before = Rows(self._ends).spread(numbers(array("q", self._before)))
+        starts = pa.concat_arrays([pc.coalesce(places, before), pa.array([self._size], pa.int64())])
+        spread = [_spread(one, places, starts) for one in values.flatten()]
+        return pa.StructArray.from_arrays(spread, fields=fields, mask=pc.is_null(places))
+
+
+def _spread(values: pa.Array, places: pa.Array, starts: pa.Array) -> pa.Array:
+    """One field of values, each in its row; of texts and bytes only the offsets are made anew."""
+    kind = values.type
+    if values.null_count == len(values):
+        return pa.nulls(len(places), kind)
+    if values.null_count or values.offset or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return values.take(places)
+    _, offsets, content = values.buffers()
+    old = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets])
+    return pa.Array.from_buffers(kind, len(places), [None, old.take(starts).buffers()[1], content], null_count=0)
 
 
 class Texts:

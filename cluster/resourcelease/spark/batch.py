@@ -83,7 +83,7 @@ class EventBatch:
         if name in _NUMBERS:
             return number(name)
         if name in _TEXTS:
-            return rows.spread(pa.array(columns[_TEXTS[name]], pa.string()))
+            return rows.texts(columns[_TEXTS[name]])
         match name:
             case "sequence_number":
                 return rows.rising(columns[_FIRST])
@@ -92,7 +92,8 @@ class EventBatch:
             case "occurred_at":
                 return rows.spread(numbers(array("q", [wall * 1000 for wall in columns[_WALL]]))).cast(kind)
             case "shard_id":
-                return rows.spread(pa.array(list(map(shard_of, columns[_NAMESPACE])), pa.string()))
+                shards = {name: shard_of(name) for name in set(columns[_NAMESPACE])}
+                return rows.texts([shards[name] for name in columns[_NAMESPACE]])
             case "queue":
                 return struct(kind, number)
             case "handle":

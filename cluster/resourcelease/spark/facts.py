@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from resourcelease.model.eventdata import DATA, EventType
+from resourcelease.model.eventdata import DATA, EventType, GrantsData
 from resourcelease.spark.arrays import Rows, Texts
 
 __all__ = ["facts"]
@@ -22,6 +22,7 @@ _TOLD = {
     for type_, data in DATA.items()
 }
 _OPERATION, _CALLERS, _DATA = 11, 12, 16
+_GRANTED, _DEADLINE = int(EventType.LEASE_GRANTED), GrantsData._fields.index("deadline_ms")
 _DRAIN, _EFFECT, _HEARTBEAT = int(EventType.DRAIN_SNAPSHOT), int(EventType.EFFECT), int(EventType.HEARTBEAT)
 
 
@@ -35,6 +36,16 @@ def facts(columns: Sequence[Sequence[Any]], rows: Rows) -> pa.Array:
         told = _TOLD[number]
         if not callers and not told and (data or number != _HEARTBEAT):
             # Most records: nothing but the operation.
+            if operation:
+                keys.append("operation_id")
+                values.append(operation)
+            texts.end()
+            ends.append(row)
+            continue
+        if not callers and number == _GRANTED and type(data[_DEADLINE]) is int and data[_DEADLINE]:
+            # A third of a log: nothing but these two.
+            keys.append("deadline_ms")
+            values.append(str(data[_DEADLINE]))
             if operation:
                 keys.append("operation_id")
                 values.append(operation)

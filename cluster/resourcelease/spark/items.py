@@ -18,6 +18,9 @@ __all__ = ["errors", "payloads"]
 _PAGE_COLUMNS = 7
 
 
+# What has an error to tell.
+_TOLD = frozenset((EventType.FAILED, EventType.REJECTED))
+
 _NAMES = ItemColumns._fields[1:9]
 _KINDS = {"body": pa.binary(), "priority": pa.int32()}
 
@@ -71,6 +74,8 @@ def errors(
     kind: pa.DataType, rows: Rows, numbers: Sequence[int], counts: Sequence[int], datas: Sequence[Sequence[Any]]
 ) -> pa.Array:
     """What workers said of attempts that failed, and why ops were refused; null in other rows."""
+    if _TOLD.isdisjoint(numbers):
+        return pa.nulls(rows.size, kind)
     where, found, row = Sparse(), [], 0
     for number, count, data in zip(numbers, counts, datas, strict=True):
         row += count
