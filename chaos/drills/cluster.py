@@ -47,16 +47,15 @@ class Cluster:
 
     async def start(self, *names: str) -> None:
         """Starts nodes; all, if none is named."""
-        for name in names or self.names:
-            self.nodes[name].start()
+        # In threads: an engine of containers takes its time, and clients run on this loop.
+        await asyncio.gather(*(asyncio.to_thread(self.nodes[name].start) for name in names or self.names))
         await self._tell_down()
 
     async def kill(self, *names: str) -> None:
         """kill -9, all at the same moment."""
         for name in names:
             self.nodes[name].strike()
-        for name in names:
-            self.nodes[name].kill()
+        await asyncio.gather(*(asyncio.to_thread(self.nodes[name].kill) for name in names))
         await self._tell_down()
 
     async def stop(self, name: str, seconds: float = STOP_S) -> int | None:
@@ -64,7 +63,7 @@ class Cluster:
         node = self.nodes[name]
         node.ask_to_stop()
         code = await asyncio.to_thread(node.ended, seconds)
-        node.kill()
+        await asyncio.to_thread(node.kill)
         await self._tell_down()
         return code
 
@@ -114,8 +113,7 @@ class Cluster:
                 node.ask_to_stop()
             await asyncio.gather(*(asyncio.to_thread(node.ended, STOP_S) for node in self.nodes.values()))
         finally:
-            for node in self.nodes.values():
-                node.kill()
+            await asyncio.gather(*(asyncio.to_thread(node.kill) for node in self.nodes.values()))
             await self.network.close()
 
     async def _tell_down(self) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import random
+import socket
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,15 +14,20 @@ from chaos.drills.cluster import Cluster, node_tables
 from chaos.drills.network import Link, Rule
 from chaos.drills.node import Node
 from chaos.drills.scene import Drill
-from resourcelease.cli.processes import free_ports
 
 __all__ = ["Loopback", "ProxyNetwork"]
+
+# Linux gives from 32768 on.
+_PORTS = (12_000, 32_000)
+# Not drawn from a drill's seed: the same drill is played beside itself.
+_CHANCE = random.SystemRandom()
 
 
 class ProxyNetwork:
     """The proxy process, from the side that gives orders."""
 
     delays = True
+    one_way = True
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -85,6 +92,8 @@ class Loopback:
     name = "loopback"
     delays = True
     names = False
+    one_way = True
+    processes = True
 
     def why_not(self) -> str:
         """Why it cannot be used here; it always can."""
@@ -105,6 +114,10 @@ class Loopback:
             raise
         return cluster
 
+    def clear(self, *, keep: bool) -> list[str]:
+        """Nothing is left but files."""
+        return []
+
     @staticmethod
     def _maker(directory: Path, network: ProxyNetwork, founders: list[str], proxied_clients: bool) -> Any:
         ports = dict(zip(founders, _ports(len(founders)), strict=True))
@@ -119,6 +132,9 @@ class Loopback:
             await network.open(routes)
             tables = node_tables(directory, name, members, joins)
             tables["grpc"] = {"listen": f"127.0.0.1:{grpc}", "advertise": f"127.0.0.1:{public}"}
+            if proxied_clients:
+                # Nobody is to go round the proxy.
+                tables["grpc"]["direct"] = "off"
             tables["peers"] = {"listen": f"127.0.0.1:{peers}"}
             return Node(directory, name, f"127.0.0.1:{public}", tables), f"127.0.0.1:{proxy_peers}"
 
@@ -126,6 +142,24 @@ class Loopback:
 
 
 def _ports(count: int) -> list[tuple[int, int, int, int]]:
-    """Four ports for each node that nobody listens at."""
-    found = free_ports(4 * count)
+    """Four ports for each node that nobody listens at.
+
+    Below those that the kernel gives to whoever calls somebody: such a caller may keep a port for itself that a node
+    wants back when it is started again.
+    """
+    found: list[int] = []
+    while len(found) < 4 * count:
+        port = _CHANCE.randrange(*_PORTS)
+        if port not in found and _is_free(port):
+            found.append(port)
     return [(found[at], found[at + 1], found[at + 2], found[at + 3]) for at in range(0, 4 * count, 4)]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -6,6 +6,7 @@ Delays would need ``netem``; drills that ask for them are refused where the kern
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ class KernelNetwork:
     """A bridge, and a namespace with one leg on it for each node."""
 
     delays = False
+    one_way = True
 
     def __init__(self, number: int) -> None:
         self._prefix = f"rl{number}"
@@ -36,6 +38,7 @@ class KernelNetwork:
         self._rules: dict[Link, Rule] = {}
         self._up = False
         self._named = False
+        self._let_through = False
 
     def address(self, name: str) -> str:
         """The address of a node, or of all clients."""
@@ -52,6 +55,14 @@ class KernelNetwork:
         self._up = True
         _run("ip", "addr", "add", f"{self.address(CLIENTS)}/24", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
+        if _bridges_are_filtered():
+            _run("iptables", "-I", *self._through)
+            self._let_through = True
+
+    @property
+    def _through(self) -> list[str]:
+        """The rule that lets what stays on the bridge through, where an engine of containers drops it."""
+        return ["FORWARD", "-i", f"{self._prefix}b", "-o", f"{self._prefix}b", "-j", "ACCEPT"]
 
     def join(self, name: str) -> None:
         """Makes the namespace of a node and connects it."""
@@ -119,6 +130,8 @@ class KernelNetwork:
             if self._named:
                 shutil.rmtree(self._etc(name), ignore_errors=True)
             subprocess.run(["ip", "netns", "del", f"{self._prefix}-{name}"], check=False, capture_output=True)
+        if self._let_through:
+            subprocess.run(["iptables", "-D", *self._through], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", f"{self._prefix}b"], check=False, capture_output=True)
 
     def _apply(self, rules: Mapping[Link, Rule]) -> None:
@@ -147,6 +160,8 @@ class Namespaces:
     name = "namespaces"
     delays = False
     names = True
+    one_way = True
+    processes = True
 
     def why_not(self) -> str:
         """Why it cannot be used here; empty if it can."""
@@ -186,6 +201,18 @@ class Namespaces:
         cluster = Cluster(directory, network, names, make)
         await cluster.make(names)
         return cluster
+
+    def clear(self, *, keep: bool) -> list[str]:
+        """Nothing is left but files."""
+        return []
+
+
+def _bridges_are_filtered() -> bool:
+    """Whether packets between ports of one bridge go through iptables, as Docker has it."""
+    switch = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+    with contextlib.suppress(OSError):
+        return switch.read_text().strip() == "1" and shutil.which("iptables") is not None
+    return False
 
 
 def _run(*words: str) -> None:

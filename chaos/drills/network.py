@@ -37,6 +37,11 @@ class Network(Protocol):
         """Whether it can hold bytes back for a while."""
         ...
 
+    @property
+    def one_way(self) -> bool:
+        """Whether it can cut one direction of a link and leave the other."""
+        ...
+
     async def apply(self, rules: Mapping[Link, Rule]) -> None:
         """These rules hold from now on, and no others."""
         ...

@@ -1,6 +1,7 @@
 """One node of a drill: a directory, a configuration, and a process while it runs."""
 
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,8 @@ class Node(NodeProcess):
         self.tables = {section: dict(values) for section, values in tables.items()}
         self.prefix = list(prefix)
         """Words before the command."""
+        # Runs the node; another one for another release.
+        self.python = sys.executable
         self.paused = False
 
     def wrap(self, words: Sequence[str]) -> None:
@@ -52,7 +55,7 @@ class Node(NodeProcess):
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "node.toml"
         config.write_text(to_toml(self.tables))
-        self._process = start_node(config, self.log, self.prefix)
+        self._process = start_node(config, self.log, self.prefix, self.python)
         self.paused = False
 
     def pause(self) -> None:

@@ -29,9 +29,13 @@ class Outcome:
     counts: dict[str, float] = field(default_factory=dict)
     expected_words: list[str] = field(default_factory=list)
     skipped: str = ""
+    # It was the drill that went wrong, and not what it looked at.
+    stumbled: bool = False
     # When the last fault had been played, in seconds of the drill.
     acted_s: float = 0.0
     took_s: float = 0.0
+    # For how long of it the drill's own loop was ready to go on and had no processor: how busy the machine was.
+    waited_s: float = 0.0
     again: str = ""
 
     @property

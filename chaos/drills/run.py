@@ -17,7 +17,7 @@ from chaos.drills.planted import plant_in
 from chaos.drills.scene import Broken, Drill, Scene
 from chaos.drills.shim import Shim
 from chaos.drills.verdict import judge
-from chaos.drills.watch import Usage, Watch, usage
+from chaos.drills.watch import Usage, Watch, usage, waited_s
 from chaos.drills.workload import Workload
 from resourcelease.client import Client, ResourceLeaseError
 
@@ -43,7 +43,7 @@ async def run_drill(
     ``plant`` is a defect that all nodes have, ``work_off_s`` how long peace may take until nothing is open.
     """
     outcome = Outcome(drill.name, drill.holds, seed, nodes=len(cluster.founders))
-    began = time.monotonic()
+    began, waited_before_s = time.monotonic(), waited_s()
     history = History(directory / "history.jsonl")
     outcome.calls = history.calls
     try:
@@ -52,13 +52,16 @@ async def run_drill(
     except FAILURES as error:
         outcome.problems.append(f"{type(error).__name__}: {error}")
     except Exception:
+        outcome.stumbled = True
         outcome.problems.append(f"the drill itself stumbled: {traceback.format_exc()}")
     finally:
         await cluster.close()
         history.close()
+    outcome.waited_s = waited_s() - waited_before_s
     tell("the checkers judge")
     outcome.problems += await asyncio.to_thread(judge, outcome, drill, cluster)
     outcome.took_s = time.monotonic() - began
+    outcome.notes.append(f"the drill's own loop waited {outcome.waited_s:.1f} s for a processor")
     return outcome
 
 
@@ -78,6 +81,8 @@ async def _play(
     for node in cluster.nodes.values():
         if plant:
             plant_in(node, plant)
+    if drill.prepare is not None:
+        await asyncio.to_thread(drill.prepare, cluster)
     await cluster.start()
     await cluster.ready(client)
     await client.configure(

@@ -166,6 +166,12 @@ class Drill:
     shim: bool = False
     # Whether nodes know each other by names that can go away.
     names: bool = False
+    # Whether one direction of a link has to be cut, and not the other.
+    one_way: bool = False
+    # Whether nodes have to be processes of this machine, which others can be put in the place of or beside.
+    processes: bool = False
+    # Told the cluster before its first start.
+    prepare: Callable[[Cluster], None] | None = None
     # How much more memory a node may use at the end than before the faults.
     more_mib: float = 160.0
     # How much faster than ours the fastest clock of a node runs; leases may end so much sooner.

@@ -11,7 +11,7 @@ from chaos.drills.history import History
 from resourcelease import v1
 from resourcelease.client import Client, ResourceLeaseError
 
-__all__ = ["Look", "Usage", "Watch", "usage"]
+__all__ = ["Look", "Usage", "Watch", "usage", "waited_s"]
 
 _PAUSE_S = 0.2
 _PATIENCE_S = 0.5
@@ -53,10 +53,13 @@ class Watch:
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Ends it."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Ends it; if it had ended by itself, nobody has watched since, and that is a problem."""
+        task, self._task = self._task, None
+        if task is not None:
+            if task.done() and (error := task.exception()) is not None:
+                self.problems.append(f"nobody watched the nodes any more after {error!r}")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _watch(self) -> None:
         while True:
@@ -64,7 +67,10 @@ class Watch:
             await asyncio.sleep(_PAUSE_S)
 
     async def _look(self, name: str) -> None:
-        node = self.cluster.nodes[name]
+        node = self.cluster.nodes.get(name)
+        if node is None:
+            # Removed since the round began.
+            return
         role, term = "down", 0
         if node.pid is not None:
             role = "silent"
@@ -80,6 +86,14 @@ class Watch:
             except Violation as violation:
                 self.problems.append(str(violation))
         self.looks.append(Look(self.history.now(), name, role, term))
+
+
+def waited_s() -> float:
+    """How long this thread has been ready to go on and had no processor, since it began; 0 where nobody counts that."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def usage(pid: int) -> Usage:

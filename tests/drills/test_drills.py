@@ -1,6 +1,8 @@
 """The quickest drills, on real processes; they need no root. All others: ``python -m chaos.drills``."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,39 @@ def test_drills_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_drill_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kill-everything"]) == 2
     assert "--list" in capsys.readouterr().err
+
+
+_TOLD_TO_STOP = """
+import asyncio, os, signal
+from chaos.drills.program import heed_signals
+
+def callback():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(100_000):
+            pass
+    except KeyboardInterrupt:
+        print("dropped, as gRPC does")
+
+async def drill():
+    asyncio.get_running_loop().call_soon(callback)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("nodes are taken down")
+
+heed_signals()
+try:
+    asyncio.run(drill())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_order_to_stop_is_heeded_in_whatever_it_arrives() -> None:
+    words = [sys.executable, "-c", _TOLD_TO_STOP]
+    told = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert told.splitlines() == ["nodes are taken down", "interrupted"]
 
 
 def test_the_playbook_tells_of_every_drill() -> None:

@@ -67,6 +67,14 @@ TRUE: dict[str, list[Call]] = {
         ack("complete", 3, 4, 9, attempt=2),
         look("done"),
     ],
+    "a lease that nobody saw, which lived while an older one was refused": [
+        enqueue(),
+        grant(0.2, 0.3, 5),
+        ack("complete", 3.9, 4.0, 5, refused="LEASE_LOST"),
+        grant(4.3, 4.4, 9, attempt=3),
+        ack("complete", 4.5, 4.6, 9, attempt=3),
+        look("done"),
+    ],
     "buried": [enqueue(), grant(0.2, 0.3, 5), ack("bury", 0.4, 0.5, 5), look("dead")],
 }
 
@@ -83,6 +91,13 @@ FALSE: dict[str, list[Call]] = {
         enqueue(),
         grant(0.2, 0.3, 5),
         ack("complete", 1.0, 1.1, 5, refused="LEASE_LOST"),
+        look("waiting"),
+    ],
+    "a lease that nobody saw, cut short": [
+        enqueue(),
+        grant(0.2, 0.3, 5),
+        ack("complete", 3.9, 4.0, 5, refused="LEASE_LOST"),
+        grant(4.0, 4.1, 9, attempt=3),
         look("waiting"),
     ],
     "a heartbeat that was forgotten": [

@@ -10,6 +10,7 @@ import pytest
 
 from chaos.drills.history import Call, History
 from chaos.drills.scene import SERVICE, Broken, Scene
+from chaos.drills.watch import Watch
 
 
 class Idle:
@@ -61,3 +62,26 @@ def test_changes_that_a_minority_acknowledges_are_counted(scene: Scene) -> None:
         [*answered(1.1, 1.5, "enqueue", "complete"), *answered(0.9, 1.5, "enqueue"), *answered(1.2, 9, "enqueue")],
     )
     assert scene.served(1.0, 2.0) == 2
+
+
+class Stumbling:
+    """A cluster that nobody can look at."""
+
+    nodes: dict[str, Any] = {}  # noqa: RUF012 nothing is ever put in
+
+    @property
+    def names(self) -> list[str]:
+        raise RuntimeError("no names")
+
+
+def test_a_watch_that_ended_by_itself_is_a_problem(scene: Scene) -> None:
+    async def whole() -> list[str]:
+        watch = Watch(cast(Any, Stumbling()), cast(Any, None), scene.history)
+        watch.start()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await watch.close()
+        await watch.close()
+        return watch.problems
+
+    assert asyncio.run(whole()) == ["nobody watched the nodes any more after RuntimeError('no names')"]

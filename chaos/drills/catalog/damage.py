@@ -1,13 +1,12 @@
 """Files whose bytes are others than were written: segments of the log, rows, the log ahead."""
 
-import asyncio
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
 
+from chaos.drills.catalog.refusal import refused_or_well
 from chaos.drills.node import Node
 from chaos.drills.scene import Broken, Drill, Scene
 from resourcelease import v1
@@ -126,29 +125,8 @@ async def flipped_rows(scene: Scene) -> None:
         fault = scene.fault(f"kill -9 {victim.name}; {what} is damaged")
         await scene.cluster.kill(victim.name)
         scene.notes.append(f"{victim.name}: {damage(victim.data, scene.chance)}")
-        said = victim.log.stat().st_size
-        start = scene.history.now()
-        await scene.cluster.start(victim.name)
-        await scene.started_or_ended(victim.name, said)
-        await scene.work(1.0)
-        await _refused_or_well(scene, victim, said)
-        await scene.recovered(f"the damage to {what}", start)
-        await scene.cluster.ready(scene.client)
+        await refused_or_well(scene, victim, f"the damage to {what}", 1.0)
         scene.over(fault, f"{victim.name} is whole again")
-
-
-async def _refused_or_well(scene: Scene, victim: Node, said: int) -> None:
-    """A node that has refused its files is started with empty ones; one that runs is judged by its digests."""
-    if victim.exit_code is None:
-        scene.notes.append(f"{victim.name} started on what was changed; the digests say whether it serves it")
-        return
-    words = victim.words(said)
-    if victim.exit_code != 1 or "Traceback" in words:
-        raise Broken(f"{victim.name} met the damage and ended with {victim.exit_code}: {words[-300:]}")
-    scene.notes.append(f"{victim.name} said: {(words.splitlines() or ['nothing'])[-1][:300]}")
-    victim.kill()
-    await asyncio.to_thread(shutil.rmtree, victim.data)
-    await scene.cluster.start(victim.name)
 
 
 def _flip_row(data: Path, chance: random.Random) -> str:

@@ -8,6 +8,7 @@ from chaos.drills.workload import Plan
 __all__ = ["DRILLS"]
 
 _FOR_EVER_US = 3_600_000_000
+_LATE_US = 150_000
 _HOUR_NS = 3_600_000_000_000
 _FAST, _SLOW = 50_000, -50_000
 
@@ -78,16 +79,22 @@ def _last_error(words: str) -> str:
 
 
 async def power_loss(scene: Scene) -> None:
-    """All nodes lose power at once, and with it half of the pages that no flush covers, twice."""
+    """All nodes lose power at once, and with it half of the pages that no flush covers: twice, then with slow disks.
+
+    A flush of a good disk takes less than a millisecond, so a cut seldom falls into one. With slow disks there is
+    always one under way on each node, with more behind it: what was answered too early is lost then.
+    """
     lost = 0
     await scene.cluster.kill(*scene.cluster.names)
-    for _ in range(2):
+    for delay_us in (0, 0, _LATE_US):
         for shim in scene.shims.values():
             shim.start_record()
         back = scene.history.now()
         await scene.cluster.start()
         await scene.recovered("the start", back)
         await scene.work(scene.seconds * 0.3)
+        if delay_us:
+            await _all_slow(scene, delay_us)
         fault = scene.fault("all nodes lose power, and what was not flushed")
         await scene.cluster.kill(*scene.cluster.names)
         lost += sum(shim.lose_power(scene.chance) for shim in scene.shims.values())
@@ -95,10 +102,20 @@ async def power_loss(scene: Scene) -> None:
     scene.counts["pages that the power cuts took back"] = lost
     back = scene.history.now()
     for shim in scene.shims.values():
-        shim.tell(record=0)
+        shim.tell(record=0, delay_us=0)
     await scene.cluster.start()
     await scene.recovered("the power cut", back)
     await scene.work(scene.seconds * 0.2)
+
+
+async def _all_slow(scene: Scene, delay_us: int) -> None:
+    """Each flush of each node takes so much more, and clients go on as well as they can."""
+    fault, start = scene.fault(f"each flush of all nodes takes {delay_us / 1e6:g} s more"), scene.history.now()
+    for shim in scene.shims.values():
+        shim.tell(delay_us=delay_us)
+    await scene.recovered("all disks became slow", start)
+    await scene.work(1.0)
+    scene.over(fault)
 
 
 async def clock_jump(scene: Scene) -> None:

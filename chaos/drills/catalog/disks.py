@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from chaos.drills.catalog.refusal import caught_up, refused_or_well
 from chaos.drills.node import Node
 from chaos.drills.scene import Broken, Drill, Scene
 
@@ -28,7 +29,7 @@ async def lost_disk(scene: Scene) -> None:
     await scene.work(scene.seconds * 0.2)
     await scene.cluster.start(victim)
     await scene.cluster.ready(scene.client)
-    await _caught_up(scene, victim)
+    await caught_up(scene, victim)
     scene.over(fault, f"{victim} has everything again")
     await scene.work(scene.seconds * 0.2)
 
@@ -145,27 +146,7 @@ async def _damaged(scene: Scene, damage: "object") -> None:
     fault = scene.fault(f"kill -9 {victim.name}; its file is damaged")
     await scene.cluster.kill(victim.name)
     scene.tell(str(damage(victim.data / "lmdb" / "data.mdb")))
-    said = victim.log.stat().st_size
-    await scene.cluster.start(victim.name)
-    await scene.started_or_ended(victim.name, said)
-    await scene.work(scene.seconds * 0.2)
-    code = victim.exit_code
-    if code is None:
-        scene.notes.append(f"{victim.name} started on the damaged file; the digests say whether it serves it")
-    else:
-        words = (victim.words(said).splitlines() or [""])[-1]
-        scene.notes.append(f"{victim.name} ended with {code}: {words[:300]}")
-        if code < 0:
-            scene.notes.append(f"{victim.name} was ended by signal {-code}, without a word")
-        elif "Traceback" in victim.words(said):
-            raise Broken(f"{victim.name} met the damage with a traceback: {words}")
-        victim.kill()
-        shutil.rmtree(victim.data)
-        await scene.cluster.start(victim.name)
-    start = scene.history.now()
-    await scene.recovered("the damage", start)
-    await scene.cluster.ready(scene.client)
-    await _caught_up(scene, victim.name)
+    await refused_or_well(scene, victim, "the damage", scene.seconds * 0.2, signals=True)
     scene.over(fault, f"{victim.name} is whole again")
     await scene.work(scene.seconds * 0.2)
 
@@ -232,20 +213,9 @@ def _not_root() -> str:
     return "" if os.geteuid() == 0 else "mounting a small disk needs root"
 
 
-async def _caught_up(scene: Scene, name: str, seconds: float = 30.0) -> None:
-    """Waits until a node has applied what the leader had applied when it was asked."""
-    leader = scene.cluster.nodes[await scene.leader()]
-    goal = (await scene.client.status(node=leader.address)).applied_index
-    until = scene.history.now() + seconds
-    while (await scene.client.status(node=scene.cluster.nodes[name].address)).applied_index < goal:
-        if scene.history.now() > until:
-            raise Broken(f"{name} has not caught up in {seconds:g} s")
-        await scene.work(0.1)
-
-
 DRILLS = [
     Drill("lost-disk", "the node gets everything from the others, and counts again", lost_disk, 6.0),
-    Drill("cloned-node", "one identity runs once: the second is refused or unheard", cloned_node, 10.0),
+    Drill("cloned-node", "one identity runs once: the second is refused or unheard", cloned_node, 10.0, processes=True),
     Drill("torn-tail", "refused or recovered, never served", torn_tail, 8.0),
     Drill("flipped-bytes", "refused or recovered, never served", flipped_bytes, 8.0),
     Drill("full-disk", "another leads, or service waits for room; nothing breaks", full_disk, 12.0, why_not=_not_root),

@@ -19,7 +19,7 @@ async def mix(scene: Scene) -> None:
         (_power_cut, 1),
         (_restart, 2),
         (_isolate, 3),
-        (_one_way, 2),
+        (_one_way, 2 if scene.cluster.network.one_way else 0),
         (_slow, 1 if scene.cluster.network.delays else 0),
         (_reset, 2),
         (_transfer, 2),

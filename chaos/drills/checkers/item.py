@@ -13,12 +13,15 @@ __all__ = ["State", "after"]
 
 # Readings of the lease clock are whole milliseconds.
 _ROUNDING_S = 0.003
+# Grants in a row that no caller saw.
+_UNSEEN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``place`` is absent, waiting, active, dead or done; ``ended`` says how the lease of ``fence`` ended."""
+    """How an item is; ``ended`` says how the lease of ``fence`` ended."""
 
+    # Absent, waiting, active, unseen (active for somebody who does not know it), dead or done.
     place: str = "absent"
     item: int = 0
     attempt: int = 1
@@ -34,7 +37,7 @@ def after(state: State, call: Call, lease_s: float) -> Iterator[State]:
     if call.unknown:
         yield from _effect(replace(state, now=max(state.now, call.start)), call, lease_s)
         return
-    for before in (state, *_expired(state, lease_s)):
+    for before in (state, *_hidden(state, lease_s)):
         moment = max(before.now, call.start)
         if moment > call.end + _ROUNDING_S:
             continue
@@ -45,20 +48,22 @@ def after(state: State, call: Call, lease_s: float) -> Iterator[State]:
             yield here
 
 
-def _expired(state: State, lease_s: float) -> Iterator[State]:
-    """The live lease ran out; also one that was granted on its way to a caller who never saw it, a few times over."""
-    if state.place == "active":
-        state = replace(
-            state,
-            place="waiting",
-            ended="expired",
-            attempt=state.attempt + 1,
-            now=max(state.now, state.until - _ROUNDING_S),
-        )
+def _hidden(state: State, lease_s: float) -> Iterator[State]:
+    """What may have become of the item with no call of anybody's.
+
+    The live lease ran out. And the item was granted on its way to a caller who never saw it, and that lease ran out in
+    its time, a few times over. Such a lease may well live while others ask for what they held before.
+    """
+    for _ in range(1 + _UNSEEN_MAX):
+        if state.place in ("active", "unseen"):
+            ran_out = max(state.now, state.until - _ROUNDING_S)
+            ended = "expired" if state.place == "active" else "unseen"
+            state = replace(state, place="waiting", ended=ended, attempt=state.attempt + 1, now=ran_out)
+            yield state
+        if state.place != "waiting":
+            return
+        state = replace(state, place="unseen", ended="unseen", until=state.now + lease_s)
         yield state
-    if state.place == "waiting":
-        for unseen in (1, 2, 3):
-            yield replace(state, attempt=state.attempt + unseen, ended="unseen", now=state.now + unseen * lease_s)
 
 
 def _effect(state: State, call: Call, lease_s: float) -> Iterator[State]:
