@@ -1,7 +1,7 @@
 """resourcelease: three nodes with their default settings, through the public client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ __all__ = ["Ours"]
 WAIT_SECONDS = 10.0
 FILL_ITEMS = 2_000
 FILL_CALLS = 4
-# Lists up to this long travel faster as single items that the client joins; longer ones in calls of their own.
+# Lists up to this long are faster by a stream, and joined by the client; longer ones in calls of their own.
 STREAM_BATCH = 10
 
 
@@ -162,13 +162,6 @@ def _claims(leases: Sequence[Lease]) -> list[Claim]:
     return [Claim(number_of(lease.body), lease) for lease in leases]
 
 
-async def _together(calls: Sequence[Coroutine[Any, Any, Any]]) -> None:
-    if len(calls) == 1:
-        await calls[0]
-    else:
-        await asyncio.gather(*calls)
-
-
 class _Plain:
     """Calls with lists, or of one item where the list has one."""
 
@@ -210,14 +203,22 @@ class _Streaming:
         self._leave = leave
 
     async def enqueue(self, numbers: Sequence[int]) -> None:
-        calls = [self._client.enqueue("item", str(number), body_of(number)) for number in numbers]
-        await _together(calls)
+        if len(numbers) == 1:
+            await self._client.enqueue("item", str(numbers[0]), body_of(numbers[0]))
+        else:
+            await self._client.enqueue_many([_item(number) for number in numbers])
 
     async def lease(self, many: int) -> list[Claim]:
         return _claims([await anext(self._stream) for _ in range(many)])
 
     async def complete(self, claims: Sequence[Claim]) -> None:
-        await _together([claim.handle.complete() for claim in claims])
+        if len(claims) == 1:
+            await claims[0].handle.complete()
+            return
+        try:
+            await self._client.complete_many([claim.handle for claim in claims])
+        except SomeRefused as error:
+            raise Refused(str(error)) from error
 
     async def close(self) -> None:
         await self._leave()

@@ -288,14 +288,31 @@ class Client(BlockingClient):
         """Returns a lease unused: no attempt is spent."""
         self._run(self._client.give_back(_held(lease), namespace=namespace, peer_id=peer_id))
 
-    def heartbeat(self, lease: Held | None = None, *, namespace: str | None = None, peer_id: str | None = None) -> None:
-        """Extends a lease; without one, every lease that the peer holds, at the cost of one."""
-        self._run(self._client.heartbeat(None if lease is None else _held(lease), namespace=namespace, peer_id=peer_id))
+    def heartbeat(
+        self,
+        lease: Held | None = None,
+        *,
+        namespace: str | None = None,
+        peer_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Extends a lease; without one, every lease that the peer holds, at the cost of one.
+
+        ``metadata`` goes with the event, also of a lease that is kept alive otherwise.
+        """
+        self._run(
+            self._client.heartbeat(
+                None if lease is None else _held(lease), namespace=namespace, peer_id=peer_id, metadata=metadata
+            )
+        )
 
     def complete_many(
         self, leases: Sequence[Held], *, namespace: str | None = None, peer_id: str | None = None
     ) -> None:
-        """Ends many items well in one call; ``SomeRefused.results`` says which were not."""
+        """Ends many items well, in one call with what others complete then; ``SomeRefused.results`` says which not.
+
+        A lease goes the way it came, under the name that holds it. The namespace and the peer are for bare handles.
+        """
         self._run(self._client.complete_many([_held(each) for each in leases], namespace=namespace, peer_id=peer_id))
 
     def drain(

@@ -287,3 +287,55 @@ def test_large_bodies_travel_in_calls_that_a_node_takes() -> None:
         assert len(cluster.pending) == 54
 
     play(story)
+
+
+def some(first: int, count: int) -> list[v1.ItemPayload]:
+    return [v1.ItemPayload(resource_type="t", resource_id=str(number)) for number in range(first, first + count)]
+
+
+def test_short_lists_travel_together_with_single_items() -> None:
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        async with quick(addresses) as client:
+            one, few, more = await asyncio.gather(
+                client.enqueue("table", "orders"), client.enqueue_many(some(0, 3)), client.enqueue_many(some(3, 2))
+            )
+            assert [one.sequence_id, *(each.sequence_id for each in few + more)] == [1, 2, 3, 4, 5, 6]
+            assert len(ids(cluster, "Enqueue")) == 1
+            await client.enqueue_many(some(0, 60))
+            leases = await client.lease(66)
+            assert len(leases) == 66
+            handles = [lease.handle for lease in leases[40:]]
+            await asyncio.gather(
+                client.complete_many(leases[:40]), client.complete_many(handles), return_exceptions=True
+            )
+            assert len(cluster.completed) == 66
+            assert len(ids(cluster, "Complete")) == 1
+
+    play(story)
+
+
+def test_what_is_refused_of_lists_that_travel_together_is_told_to_each() -> None:
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        cluster.capacity = 4
+        async with quick(addresses) as client:
+            first, second, third = await asyncio.gather(
+                client.enqueue_many(some(0, 3), wait=0),
+                client.enqueue_many(some(3, 2), wait=0),
+                client.enqueue("table", "orders", wait=0),
+                return_exceptions=True,
+            )
+            assert isinstance(first, list)
+            assert isinstance(second, api.SomeRefused)
+            assert [isinstance(each, api.QueueFull) for each in second.results] == [False, True]
+            assert isinstance(third, api.QueueFull)
+            leases = await client.lease(4)
+            cluster.take_away(leases[1].fence)
+            met = await asyncio.gather(
+                client.complete_many(leases[:2]), client.complete_many(leases[2:]), return_exceptions=True
+            )
+            assert isinstance(met[0], api.SomeRefused)
+            assert met[1] is None
+            assert [lease.completed for lease in leases] == [True, False, True, True]
+            assert isinstance(leases[1].error, api.LeaseLost)
+
+    play(story)

@@ -11,12 +11,19 @@ from resourcelease.client.keeper import Keeper
 from resourcelease.client.lane import Lane
 from resourcelease.client.lease import Lease
 
-__all__ = ["GONE", "CallAcks"]
+__all__ = ["GONE", "CallAcks", "lose_the_gone"]
 
 # After one of these the lease is no more.
 GONE = (LeaseLost, AlreadySettled, NotFound)
 
 Verdict = ResourceLeaseError | None
+
+
+def lose_the_gone(leases: Sequence[Lease], verdicts: Sequence[Verdict]) -> None:
+    """Tells leases that are no more so."""
+    for lease, verdict in zip(leases, verdicts, strict=True):
+        if isinstance(verdict, GONE):
+            lease.lose(verdict)
 
 
 class CallAcks:
@@ -40,6 +47,15 @@ class CallAcks:
         except GONE as error:
             lease.lose(error)
             raise
+
+    async def complete_all(self, leases: Sequence[Lease]) -> Sequence[Verdict]:
+        """Ends many items well; says of each what was against it."""
+        if self._keeper is not None:
+            for lease in leases:
+                self._keeper.discard(lease)
+        verdicts = await self.completing.put_many([lease.handle for lease in leases])
+        lose_the_gone(leases, verdicts)
+        return verdicts
 
     async def fail(self, lease: Lease, entry: v1.FailEntry) -> None:
         """Ends the attempt badly, or gives the lease back."""

@@ -1,14 +1,14 @@
 """A lease as its holder sees it: the item, the fence, and how long it is still the holder's."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, NoReturn, Protocol
 
 from resourcelease import v1
 from resourcelease.client.errors import LeaseLost, ResourceLeaseError
 
-__all__ = ["GOODBYE_SECONDS", "Acks", "FailItem", "Lease", "fail_entry"]
+__all__ = ["GOODBYE_SECONDS", "Acks", "FailItem", "Lease", "complete_all", "fail_entry", "way_of"]
 
 # A lease ends this much earlier for its holder than for the cluster: it was on its way for a while.
 MARGIN = 0.05
@@ -68,6 +68,10 @@ class Acks(Protocol):
 
     def complete(self, lease: "Lease") -> Awaitable[None]:
         """Ends the item well."""
+        ...
+
+    def complete_all(self, leases: "Sequence[Lease]") -> Awaitable[Sequence[ResourceLeaseError | None]]:
+        """Ends many items well; says of each what was against it."""
         ...
 
     def fail(self, lease: "Lease", entry: v1.FailEntry) -> Awaitable[None]:
@@ -248,10 +252,9 @@ class Lease:
             self._cancelled = True
             self._task.cancel(str(error))
 
-    def mark_settled(self, *, completed: bool = False) -> None:
+    def mark_settled(self) -> None:
         """Notes that the lease was ended by another way than this object."""
         self._settled = True
-        self._completed = completed
         self._acks.let_go(self)
 
     async def begin(self) -> None:
@@ -315,6 +318,21 @@ class Lease:
         state = "lost" if self._error else "settled" if self._settled else "live"
         what = f"{self.resource_type}/{self.resource_id}"
         return f"<Lease of item {self.sequence_id} ({what}), attempt {self.attempt}, fence {self.fence}, {state}>"
+
+
+def way_of(lease: Lease) -> Acks:
+    """How its verdict reaches the cluster."""
+    return lease._acks
+
+
+async def complete_all(leases: Sequence[Lease]) -> Sequence[ResourceLeaseError | None]:
+    """Ends many items well, of leases that came the same way; says of each what was against it."""
+    for lease in leases:
+        lease._settled = True
+    errors = await way_of(leases[0]).complete_all(leases)
+    for lease, error in zip(leases, errors, strict=True):
+        lease._completed = error is None
+    return errors
 
 
 def _current_task() -> "asyncio.Task[object] | None":

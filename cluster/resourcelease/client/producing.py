@@ -8,7 +8,7 @@ from resourcelease import v1
 from resourcelease.client.core import Core
 from resourcelease.client.errors import Backpressure, QueueFull, ResourceLeaseError, SomeRefused
 from resourcelease.client.items import Enqueued, item_of, new_item
-from resourcelease.client.lane import MOST_BYTES, MOST_ENTRIES
+from resourcelease.client.lane import MOST_BYTES, MOST_ENTRIES, MOST_JOINED
 
 __all__ = ["Producing"]
 
@@ -90,18 +90,23 @@ class Producing(Core):
         """
         self._must_be_open()
         results: list[Enqueued | ResourceLeaseError] = []
-        for batch in _batches(items):
-            results += await self._enqueue_batch(batch, wait, timeout or self.timeout, namespace or self.namespace)
+        for batch, size in _batches(items):
+            results += await self._enqueue_batch(batch, size, wait, timeout, namespace or self.namespace)
         if any(isinstance(result, ResourceLeaseError) for result in results):
             raise SomeRefused(results)
         return [result for result in results if isinstance(result, Enqueued)]
 
     async def _enqueue_batch(
-        self, items: list[v1.ItemPayload], wait: float | None, timeout: float, namespace: str
+        self, items: list[v1.ItemPayload], size: int, wait: float | None, timeout: float | None, namespace: str
     ) -> list[Enqueued | ResourceLeaseError]:
         """One call, and further ones for those that found no room."""
-        until = asyncio.get_running_loop().time() + (timeout if wait is None else wait)
-        results = await self._enqueue(namespace, items, wait, timeout)
+        patience = timeout or self.timeout
+        until = asyncio.get_running_loop().time() + (patience if wait is None else wait)
+        if timeout is None and len(items) <= MOST_JOINED:
+            # In one call with what others enqueue at the same time.
+            results = list(await self._lane(namespace, wait).put_many(items, size))
+        else:
+            results = await self._enqueue(namespace, items, wait, patience)
         for attempt in range(1 << 30):
             left = [at for at, result in enumerate(results) if isinstance(result, FULL)]
             if not left:
@@ -112,7 +117,7 @@ class Producing(Core):
                 await self._wait_for_room(refused, attempt, until)
             except FULL:
                 break
-            again = await self._enqueue(namespace, [items[at] for at in left], wait, timeout)
+            again = await self._enqueue(namespace, [items[at] for at in left], wait, patience)
             for at, result in zip(left, again, strict=True):
                 results[at] = result
         return results
@@ -124,16 +129,17 @@ class Producing(Core):
         await asyncio.sleep(pause)
 
 
-def _batches(items: Iterable[v1.ItemPayload | Mapping[str, Any]]) -> Iterable[list[v1.ItemPayload]]:
+def _batches(items: Iterable[v1.ItemPayload | Mapping[str, Any]]) -> Iterable[tuple[list[v1.ItemPayload], int]]:
+    """As many at a time as a call carries, with what they weigh."""
     batch: list[v1.ItemPayload] = []
     size = 0
     for given in items:
         item = item_of(given)
         more = len(item.body) + OVERHEAD_BYTES
         if batch and (size + more > MOST_BYTES or len(batch) >= MOST_ENTRIES):
-            yield batch
+            yield batch, size
             batch, size = [], 0
         batch.append(item)
         size += more
     if batch:
-        yield batch
+        yield batch, size

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from resourcelease import v1
-from resourcelease.client.acks import GONE
+from resourcelease.client.acks import GONE, lose_the_gone
 from resourcelease.client.caller import Caller
 from resourcelease.client.errors import LeaseLost, ResourceLeaseError, error_of_item
 from resourcelease.client.keeper import LEAST_INTERVAL, Keeper, settle_heartbeats
@@ -126,6 +126,19 @@ class LeaseStream(AsyncIterator[Lease]):
         """Ends the item well."""
         with self._settling(lease):
             await self._completing.put(lease)
+
+    async def complete_all(self, leases: Sequence[Lease]) -> Sequence[Verdict]:
+        """Ends many items well; says of each what was against it."""
+        for lease in leases:
+            self._keeper.discard(lease)
+            self._verdicts[lease.handle.lease_id] = lease
+        try:
+            verdicts = await self._completing.put_many(leases)
+        finally:
+            for lease in leases:
+                self._verdicts.pop(lease.handle.lease_id, None)
+        lose_the_gone(leases, verdicts)
+        return verdicts
 
     async def fail(self, lease: Lease, entry: v1.FailEntry) -> None:
         """Ends the attempt badly, or gives the lease back."""

@@ -1,11 +1,13 @@
 """Leasing, and what becomes of leases."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from resourcelease import v1
 from resourcelease.client.core import Core
 from resourcelease.client.errors import ResourceLeaseError, SomeRefused, error_of_item
-from resourcelease.client.lease import Lease, fail_entry
+from resourcelease.client.lane import MOST_ENTRIES
+from resourcelease.client.lease import Acks, Lease, complete_all, fail_entry, way_of
 from resourcelease.client.stream import LeaseStream
 
 __all__ = ["Working"]
@@ -136,18 +138,33 @@ class Working(Core):
     async def complete_many(
         self, leases: Sequence[Held], *, namespace: str | None = None, peer_id: str | None = None
     ) -> None:
-        """Ends many items well in one call; ``SomeRefused.results`` says which were not."""
-        if not leases:
-            return
-        entries = [v1.CompleteEntry(handle=_handle(lease)) for lease in leases]
-        request = v1.CompleteRequest(**self._of(namespace, peer_id), entries=entries)
-        answer: v1.CompleteResponse = await self._caller.change("Complete", request)
-        results: list[ResourceLeaseError | None] = []
-        for lease, result in zip(leases, answer.results, strict=True):
-            error = error_of_item(result.error) if result.HasField("error") else None
-            results.append(error)
-            if isinstance(lease, Lease):
-                lease.mark_settled(completed=error is None)
+        """Ends many items well, in one call with what others complete then; ``SomeRefused.results`` says which not.
+
+        A lease goes the way it came, under the name that holds it. The namespace and the peer are for bare handles.
+        """
+        results: list[ResourceLeaseError | None] = [None] * len(leases)
+        ways: dict[Acks | None, list[int]] = {}
+        for at, lease in enumerate(leases):
+            ways.setdefault(way_of(lease) if isinstance(lease, Lease) else None, []).append(at)
+
+        async def settle(places: list[int]) -> None:
+            held = [leases[at] for at in places]
+            known = [lease for lease in held if isinstance(lease, Lease)]
+            if known:
+                verdicts = await complete_all(known)
+            else:
+                bare = [lease for lease in held if isinstance(lease, v1.Handle)]
+                verdicts = await self._acks(namespace, peer_id).completing.put_many(bare)
+            for at, verdict in zip(places, verdicts, strict=True):
+                results[at] = verdict
+
+        parts = [
+            places[at : at + MOST_ENTRIES] for places in ways.values() for at in range(0, len(places), MOST_ENTRIES)
+        ]
+        if len(parts) == 1:
+            await settle(parts[0])
+        else:
+            await asyncio.gather(*map(settle, parts))
         if any(results):
             raise SomeRefused(results)
 

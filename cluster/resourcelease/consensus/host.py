@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from resourcelease.consensus.administration import Administration
-from resourcelease.consensus.api import ConsensusBroken, EventLog, Machine, Machines, NoLeader, OutcomeUnknown
+from resourcelease.consensus.api import ConsensusBroken, EventLog, Machine, Machines
 from resourcelease.consensus.effects import Applied, Effects
 from resourcelease.consensus.entries import KIND_MEMBERS, KIND_OPS, Origin, decode_ops, encode_ops
 from resourcelease.consensus.guards import (
@@ -208,6 +208,7 @@ class Host:
         """A connection is gone."""
         if self._connections.closed(peer, epoch):
             self._outgoing.cancel(peer)
+            self._news.lost(peer)
             self._raft.disconnect(peer)
 
     def receive(self, peer: str, epoch: int, message: Message) -> None:
@@ -322,12 +323,7 @@ class Host:
 
     def _submit(self) -> None:
         for late in self._proposals.expired(self._now):
-            error: Exception = (
-                OutcomeUnknown("no answer before the deadline; ask again under the same operation ids")
-                if late.sent_to
-                else NoLeader("no leader was found before the deadline; nothing was done, propose it again")
-            )
-            self._effects.answers.append((late.number, error))
+            self._effects.answers.append((late.number, late.too_late()))
         self._route_proposals()
         if not self._clock.running or self._raft.state != LEADER or not self._may_tick():
             return
@@ -344,6 +340,7 @@ class Host:
             self._append([], [])
 
     def _append(self, origins: list[Origin], ops: list[bytes]) -> None:
+        self._news.owed.update(origin.node for origin in origins)
         version = self.versions.to_write([*self._others(), *self.administration.learners])
         self._raft.submit(encode_ops(origins, self._clock.stamp_ms(self._now), self._wall_ms, ops, version))
 
@@ -564,6 +561,8 @@ class Host:
         if self._raft.state != LEADER:
             return
         reach = self._journal.last_index, self._raft.commit_index
+        if self._news.racing(self._now):
+            self._news.race(self._raft.ahead(reach[1]), len(self.members) // 2, reach[1], self._now)
         if tell := self._news.tell(*reach, self._raft.followers, self._now, more=self._outgoing.sending):
             self._raft.send_now(tell)
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from resourcelease.consensus.api import NoLeader, OutcomeUnknown
 from resourcelease.consensus.entries import Origin
 
 __all__ = ["Pending", "Proposals", "Queue", "forwarded"]
@@ -27,6 +28,12 @@ class Pending:
     # To whom it went last, in which term, over which connection; None if it never left.
     sent_to: tuple[str, int, int] | None = None
     sent_at: float = 0.0
+
+    def too_late(self) -> Exception:
+        """What its caller is told when there was no answer in time."""
+        if self.sent_to:
+            return OutcomeUnknown("no answer before the deadline; ask again under the same operation ids")
+        return NoLeader("no leader was found before the deadline; nothing was done, propose it again")
 
 
 class Proposals:

@@ -437,6 +437,11 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         """Up to where a follower is known to hold this leader's log."""
         return int(self._SyncObj__raftMatchIndex.get(self._peer(peer), 0))
 
+    def ahead(self, index: int) -> list[str]:
+        """The other members that are connected and have acknowledged the log as far as an index."""
+        match, connected = self._SyncObj__raftMatchIndex, self._SyncObj__connectedNodes
+        return sorted(node.id for node in self._SyncObj__otherNodes if node in connected and match[node] >= index)
+
     def next_index(self, peer: str) -> int:
         """What it will be sent next."""
         return int(self._SyncObj__raftNextIndex.get(self._peer(peer), 0))
