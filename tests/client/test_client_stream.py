@@ -312,7 +312,7 @@ def test_leases_that_are_completed_as_a_list_give_their_credit_back() -> None:
                 async with asyncio.timeout(5):
                     pair = [await anext(stream), await anext(stream)]
                 await client.complete_many(pair, peer_id="worker-1")
-                assert stream.held == []
+                assert not set(pair) & set(stream.held)
                 assert all(lease.completed for lease in pair)
         assert len(cluster.completed) == 6
 

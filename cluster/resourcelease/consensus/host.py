@@ -255,7 +255,8 @@ class Host:
             self._follow_leadership()
             self._send_news()
             if self._arrived is None:
-                self._behind.turn(now, self._raft.applied_index, self.machine, self._outgoing.floor())
+                waiting = map(self._raft.next_index, self._news.passed & self._raft.followers)
+                self._behind.turn(now, self._raft.applied_index, self.machine, self._outgoing.floor(waiting))
             self._finish()
         effects, self._effects = self._effects, Effects()
         return effects
@@ -311,13 +312,13 @@ class Host:
         if self._led_term and (not leads or self._raft.term != self._led_term):
             self._led_term = 0
             self._clock.stop()
+            self._news.reset()
             self._queue.clear()
             self._outgoing.cancel_all()
             self._effects.administered += self.administration.leadership_lost()
         if leads and not self._led_term:
             self._led_term = self._raft.term
             self._newborn.heard(self.node_id, self._raft.term)
-            self._news.reset()
 
     # Proposals.
 

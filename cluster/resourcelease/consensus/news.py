@@ -34,7 +34,7 @@ class News:
         # Entries up to here say nothing of who is quick now: they were not sent to all at once.
         self._race_from = 0
         # Those that were passed over since they were told.
-        self._passed: Set[str] = _NOBODY
+        self.passed: Set[str] = _NOBODY
         # Whose proposals were appended, or applied, since they were told.
         self.owed: set[str] = set()
         # When all who were passed over are to be told.
@@ -47,7 +47,7 @@ class News:
 
     def _told_all(self, last: int, commit: int) -> None:
         self._last, self._commit, self._sent = last, commit, last
-        self._passed = _NOBODY
+        self.passed = _NOBODY
         self.owed.clear()
         self.due_at = _NEVER
 
@@ -84,8 +84,8 @@ class News:
             self._sent = last
         self._last, self._commit = last, commit
         self.owed.clear()
-        self._passed = (self._passed | others) - told
-        self.due_at = min(self.due_at, now + self._late_s) if self._passed else _NEVER
+        self.passed = (self.passed | others) - told
+        self.due_at = min(self.due_at, now + self._late_s) if self.passed else _NEVER
         return told
 
     def _tell_the_others(self, last: int, commit: int, others: Set[str]) -> Set[str]:
@@ -93,6 +93,6 @@ class News:
             # The quick ones are not.
             self._quick, self._race_from = _NOBODY, commit
         same = (last, commit) == (self._last, self._commit)
-        told = self._passed & others if same and self._quick else others
+        told = self.passed & others if same and self._quick else others
         self._told_all(last, commit)
         return told

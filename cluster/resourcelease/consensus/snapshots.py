@@ -4,7 +4,7 @@ The sender reads the rows as they are on disk, which stay what they are while it
 The receiver takes a snapshot whole or not at all.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -84,9 +84,12 @@ class Outgoing:
         """Whether there are chunks to send."""
         return bool(self._transfers) and any(not transfer.ended_at for transfer in self._transfers.values())
 
-    def floor(self) -> int | None:
-        """The lowest position in transfer: what follows it must stay in the journal until it has arrived."""
-        return min(transfer.index for transfer in self._transfers.values()) if self._transfers else None
+    def floor(self, waiting: Iterable[int] = ()) -> int | None:
+        """The lowest position in transfer: what follows it must stay in the journal until it has arrived.
+
+        ``waiting`` are further ones: the first entries that followers have yet to be sent.
+        """
+        return min((*waiting, *(transfer.index for transfer in self._transfers.values())), default=None)
 
     def cancel(self, peer: str) -> None:
         """Its connection is gone, or it has what it needs."""
