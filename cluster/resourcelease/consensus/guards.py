@@ -19,6 +19,7 @@ __all__ = [
     "ResetThrottle",
     "Trimmed",
     "VoteBox",
+    "is_behind",
     "promises",
     "trim",
 ]
@@ -246,6 +247,15 @@ class Durability:
     def covers(self, batch: int) -> bool:
         """Whether a batch is on disk."""
         return batch <= self._durable_batch
+
+
+def is_behind(request: Message, journal: Journal) -> bool:
+    """Whether a node that asks for votes has a log that reaches less far than the one here.
+
+    It cannot win against this node, which therefore need not wait for its turn to stand.
+    """
+    theirs: tuple[int, int] = request["last_log_term"], request["last_log_index"]
+    return theirs < (journal.last_term, journal.last_index)
 
 
 def promises(message: Message) -> bool:

@@ -24,6 +24,7 @@ from resourcelease.consensus.guards import (
     Newborn,
     ResetThrottle,
     VoteBox,
+    is_behind,
     promises,
     trim,
 )
@@ -119,8 +120,7 @@ class Host:
         self._clock = LeaseClock(settings.clock_step_max_s)
         self._led_term = self._arrived_term = self._wall_ms = 0
         self._heard_leader_at = float("-inf")
-        # The last leader that was heard.
-        self._led_by = ""
+        self._led_by = ""  # The last leader that was heard.
         self._answer_as: int | None = None
         self._news = News(settings.news_s)
 
@@ -229,8 +229,7 @@ class Host:
         # Another's request for votes may have come first, and taken the leader from the library's mind.
         led = self._led_by == peer and self._raft.leader in (peer, None)
         if led and self.node_id in members:
-            wait_s = _SUCCESSION_S * (members.index(self.node_id) + 0.2 * self._rng.random())
-            self._raft.stand_at(self._now + wait_s)
+            self._raft.stand_at(self._now + _SUCCESSION_S * (members.index(self.node_id) + 0.2 * self._rng.random()))
 
     def follow(self, log: EventLog) -> None:
         """Stores rows, and cuts the journal, no further than a log of events is durable."""
@@ -507,12 +506,13 @@ class Host:
         # Guard **stranger**: a node that was removed does not know it, and would unseat every leader in turn.
         # One that is being added again is heard: its term may be ahead, and it obeys no leader of a lower one.
         known = peer in self.members or peer in self.administration.learners
-        if self._guards.stranger and not known:
-            leads = self._raft.state == LEADER
-            if leads or self._now - self._heard_leader_at < self.settings.election_min_s:
-                return
+        led = self._raft.state == LEADER or self._now - self._heard_leader_at < self.settings.election_min_s
+        if self._guards.stranger and not known and led:
+            return
         if self._newborn.may_vote(message):
             self._raft.deliver(peer, message)
+        if self._raft.leader is None and self.node_id in self.members and is_behind(message, self._journal):
+            self._raft.stand_at(self._now + 0.2 * _SUCCESSION_S * self._rng.random())
 
     def _on_vote(self, peer: str, message: Message) -> None:
         if peer not in self.members:
