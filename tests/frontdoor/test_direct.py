@@ -1,6 +1,7 @@
 """Direct streams: what does not belong on one is turned away, and clients that cannot get there use gRPC."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -19,6 +20,15 @@ from resourcelease.model.direct import CLOSE, MAGIC, MESSAGE, OPEN, STATUS, Fram
 from resourcelease.node.certs import make_authority, make_certificate
 
 CONVERSE_PUT = v1.ConverseMethod.CONVERSE_METHOD_ENQUEUE
+
+
+@pytest.fixture(scope="module")
+def trio(run: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Nodes of this file's own: it counts their connections, and other tests may leave some behind for a while."""
+    cluster = Cluster(tmp_path_factory.mktemp("direct"), 3)
+    run(cluster.start_all())
+    yield cluster
+    run(cluster.stop_all())
 
 
 def door_of(cluster: Cluster, name: str) -> DirectDoor:
