@@ -91,6 +91,9 @@ class Load:
         self.writer.close()
 
     def _entry(self, ops: list[Op]) -> list[Any]:
+        if not self.writer.has_room:
+            # A node would take no more work either.
+            self.writer.flush().result()
         self._index += 1
         data = pack_entry(self._index, 1_767_603_600_000 + self._index, pack_ops(map(pack_op, ops)))
         began = time.thread_time()

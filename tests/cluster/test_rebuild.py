@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import msgpack
 import pytest
 
@@ -19,6 +20,47 @@ from resourcelease.storage import LmdbStore, WriteBatch
 
 Run = Callable[[Any], Any]
 
+# In every node of these tests. Where DIE_AT names a place, the first rebuilding that gets there is killed, once.
+SITE = """
+import os
+import signal
+from pathlib import Path
+
+from resourcelease.model import limits
+from resourcelease.node import rebuild
+from resourcelease.node.upkeep import Upkeep
+from resourcelease.storage import points
+from resourcelease.storage.intake import RowsIntake
+
+limits.SEGMENT_BYTES = 50_000
+Upkeep.state_every_s = 1.0
+place, died = os.environ.get("DIE_AT"), Path(os.environ.get("DIED", "/nonexistent"))
+
+
+def die_at(point):
+    if point == place and not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying_before(owner, name):
+    usual = getattr(owner, name)
+
+    def called(*args, **kwargs):
+        die_at(name)
+        return usual(*args, **kwargs)
+
+    setattr(owner, name, called)
+
+
+if place:
+    points.set_hook(die_at)
+    dying_before(RowsIntake, "finish")
+    dying_before(rebuild, "put_log_aside")
+    dying_before(rebuild, "note_rebuilt")
+    dying_before(rebuild, "clear_mark")
+"""
+
 
 @pytest.fixture(autouse=True)
 def states_are_compared_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,10 +68,7 @@ def states_are_compared_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     site = tmp_path / "site"
     site.mkdir()
     # Small segments too: what the node missed of the history is fetched once it is sealed.
-    (site / "sitecustomize.py").write_text(
-        "from resourcelease.model import limits\nfrom resourcelease.node.upkeep import Upkeep\n\n"
-        "limits.SEGMENT_BYTES = 50_000\nUpkeep.state_every_s = 1.0\n"
-    )
+    (site / "sitecustomize.py").write_text(SITE)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
 
 
@@ -72,7 +111,13 @@ async def until(look: Callable[[], Any], seconds: float = 60.0) -> None:
 
 
 async def state_of(node: LocalNode) -> v1.StateStatus:
-    return (await status_of(node.address, linearizable=False)).history.state
+    """As the node tells it; asked again if that is cut off because the node takes itself out."""
+    while True:
+        try:
+            return (await status_of(node.address, linearizable=False)).history.state
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.CANCELLED:
+                raise
 
 
 async def digests_agree(client: Client) -> bool:
@@ -81,12 +126,14 @@ async def digests_agree(client: Client) -> bool:
     return answer.ok and len(digests) == 1 and "" not in digests
 
 
-async def rebuilt(cluster: LocalCluster, client: Client, victim: LocalNode, flood: Flood, reason: str) -> None:
+async def rebuilt(
+    cluster: LocalCluster, client: Client, victim: LocalNode, flood: Flood, reason: str, *, times: int = 1
+) -> None:
     """The node is back, with the state of the others, and says so."""
 
     async def back() -> bool:
         assert victim.exit_code is None, victim.last_words()
-        return (await state_of(victim)).rebuilds == 1
+        return (await state_of(victim)).rebuilds == times
 
     await until(back)
     done = flood.events
@@ -106,8 +153,9 @@ async def rebuilt(cluster: LocalCluster, client: Client, victim: LocalNode, floo
     assert f"node {victim.name} is out: " in words
     assert "has rebuilt its state" in words
     assert "Traceback" not in words
-    (written,) = rebuilds(data_of(cluster, victim))
-    assert (data_of(cluster, victim) / written.aside / "data.mdb").exists()
+    written = rebuilds(data_of(cluster, victim))
+    assert len(written) == times
+    assert (data_of(cluster, victim) / written[-1].aside / "data.mdb").exists()
     # It counts again: without one of the others it is needed for a majority.
     other = next(node for node in cluster.nodes if node is not victim)
     other.kill()
@@ -142,3 +190,45 @@ def test_a_node_with_a_flipped_row_gets_the_state_of_the_others(tmp_path: Path, 
 
 def test_a_node_with_another_state_takes_itself_out_and_comes_back(tmp_path: Path, run: Run) -> None:
     run(scene(tmp_path, falsify_a_row, "is not that of the majority (2 of 3 nodes)"))
+
+
+@pytest.mark.parametrize(
+    ("place", "times"),
+    [
+        pytest.param("finish", 1, marks=pytest.mark.slow),
+        pytest.param("install.planned", 1, marks=pytest.mark.slow),
+        ("install.swapped", 1),
+        pytest.param("put_log_aside", 1, marks=pytest.mark.slow),
+        pytest.param("note_rebuilt", 1, marks=pytest.mark.slow),
+        # It was written down, and is done again: nothing says that it came to its end.
+        pytest.param("clear_mark", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_rebuilding_that_is_killed_is_done_again(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, place: str, times: int
+) -> None:
+    died = tmp_path / "died"
+    monkeypatch.setenv("DIE_AT", place)
+    monkeypatch.setenv("DIED", str(died))
+
+    async def scenario() -> None:
+        async with started(tmp_path) as (cluster, client):
+            victim = (await followers_of(cluster, client))[0]
+            cluster_id = (await client.status()).cluster_id
+            async with Flood(list(cluster.endpoints), callers=2, size=50, namespaces=["flooded"]) as flood:
+                await flood.reach(3_000)
+                await until(lambda: stored(victim))
+                victim.kill()
+                await asyncio.to_thread(flip_a_row, data_of(cluster, victim), victim.name, cluster_id)
+                victim.start()
+
+                async def dead() -> bool:
+                    return victim.exit_code is not None
+
+                await until(dead)
+                assert died.exists()
+                victim.kill()
+                victim.start()
+                await rebuilt(cluster, client, victim, flood, "does not match its checksum", times=times)
+
+    run(scenario())

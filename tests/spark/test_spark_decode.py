@@ -22,7 +22,7 @@ from resourcelease.spark.columns import EVENT_SCHEMA, arrow_schema, checked_sche
 from resourcelease.spark.handles import handles_of
 from resourcelease.spark.plan import Piece
 from resourcelease.spark.reading import read_piece
-from resourcelease.storage.segments import CorruptSegment, Query, segment_paths
+from resourcelease.storage.segments import CorruptSegment, Frame, Query, segment_paths
 
 SCHEMA = arrow_schema(EVENT_SCHEMA)
 
@@ -207,11 +207,27 @@ def test_records_that_do_not_follow_each_other_are_named(tmp_path: Path, monkeyp
     monkeypatch.setattr(limits, "SEGMENT_BYTES", 1 << 30)
     many(tmp_path, 3)
     path = segment_paths(tmp_path)[0][1]
-    monkeypatch.setattr("msgpack.unpackb", lambda encoded, real=msgpack.unpackb: shifted(real(encoded)))
+    joined = Frame.joined
+    monkeypatch.setattr(Frame, "joined", lambda frame: shifted(joined(frame)))
     with pytest.raises(CorruptSegment, match="event 2 stands where 1 belongs") as caught:
         list(read_piece(Piece(str(path), 1, 20), Query(), SCHEMA))
     assert caught.value.path == path
 
 
-def shifted(value: Any) -> Any:
-    return [*value[:2], value[2] + 1, *value[3:]] if type(value) is list and len(value) == 17 else value
+def shifted(joined: memoryview) -> memoryview:
+    """Records that all begin an event later than they should."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(joined)
+    return memoryview(b"".join(msgpack.packb([*value[:2], value[2] + 1, *value[3:]]) for value in unpacker))
+
+
+def test_records_that_are_not_as_many_as_they_should_be_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(tmp_path, 3)
+    path = segment_paths(tmp_path)[0][1]
+    joined = Frame.joined
+    for damage in (lambda content: content[:-1], lambda content: memoryview(bytes(content) + b"\x01")):
+        monkeypatch.setattr(Frame, "joined", lambda frame, damage=damage: damage(joined(frame)))
+        with pytest.raises(CorruptSegment, match="more records or fewer"):
+            list(read_piece(Piece(str(path), 1, 20), Query(), SCHEMA))

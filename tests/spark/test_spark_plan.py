@@ -1,7 +1,7 @@
 """Which files are read, and how much of them. No Spark runs here."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -56,13 +56,18 @@ def log(tmp_path: Path) -> Story:
 def read_frames(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first event of every frame that is read."""
     seen: list[int] = []
-    entries = Frame.entries
 
-    def counted(frame: Frame) -> Iterator[list[bytes]]:
-        seen.append(frame.meta.span.first)
-        return entries(frame)
+    def counting(name: str) -> None:
+        usual: Callable[[Frame], Any] = getattr(Frame, name)
 
-    monkeypatch.setattr(Frame, "entries", counted)
+        def counted(frame: Frame) -> Any:
+            seen.append(frame.meta.span.first)
+            return usual(frame)
+
+        monkeypatch.setattr(Frame, name, counted)
+
+    counting("entries")
+    counting("joined")
     return seen
 
 

@@ -30,7 +30,7 @@ from resourcelease.node.oldlog import put_log_aside
 from resourcelease.node.pictures import Missed, digest_of
 from resourcelease.node.schema import NodeConfig
 from resourcelease.node.statecare import DIGEST_S
-from resourcelease.node.takeout import Mark, Rebuilt, clear_mark, note_rebuilt, put_aside, rebuilds
+from resourcelease.node.takeout import Mark, Rebuilt, clear_mark, mark_out, note_rebuilt, put_aside, rebuilds
 from resourcelease.node.tls import peer_contexts
 from resourcelease.storage import (
     CorruptStore,
@@ -228,6 +228,8 @@ class _Rebuilding:
     def _install(self, agreed: _Agreed, intake: RowsIntake, term: int, head: Sequence[JournalEntry]) -> Rebuilt:
         """On a thread."""
         store, directory = self._store, self._directory
+        # Whoever dies between here and the end would else start on new rows beside the history of before.
+        mark_out(directory, self._mark)
         staged = store.staged(intake, agreed.index, term)
         loaded = store.load()
         if term > loaded.term:

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 
 __all__ = ["Rows", "Sparse", "Texts", "numbers", "optional_texts", "struct"]
 
+_TEXTS = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+
 # 0, 1, 2 and so on, for batches of the usual size.
 _COUNTED = array("q", range(1 << 16))
 
@@ -139,6 +141,8 @@ class Texts:
         # What is put here goes to the map that ``end`` ends.
         self.keys: list[str] = []
         self.values: list[str] = []
+        # To be told how many keys there are where a map ends.
+        self.end_at = self._offsets.append
 
     def add(self, texts: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
         """One map."""
@@ -150,17 +154,17 @@ class Texts:
 
     def end(self) -> None:
         """A map ends here."""
-        self._offsets.append(len(self.keys))
+        self.end_at(len(self.keys))
 
     def finish(self) -> pa.Array:
         """All of them."""
         offsets = pa.Array.from_buffers(pa.int32(), len(self._offsets), [None, pa.py_buffer(self._offsets)])
-        return pa.MapArray.from_arrays(offsets, pa.array(self.keys, pa.string()), pa.array(self.values, pa.string()))
+        keys, values = pa.array(self.keys, pa.string()), pa.array(self.values, pa.string())
+        return pa.MapArray.from_arrays(offsets, keys, values, _TEXTS)
 
 
 def optional_texts(maps: Sequence[Any]) -> pa.Array:
     """Maps of texts, some of which are None."""
-    kind = pa.map_(pa.string(), pa.string())
     if not any(maps):
-        return pa.nulls(len(maps), kind)
-    return pa.array([None if one is None else list(one.items()) for one in maps], kind)
+        return pa.nulls(len(maps), _TEXTS)
+    return pa.array([None if one is None else list(one.items()) for one in maps], _TEXTS)

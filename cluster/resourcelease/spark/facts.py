@@ -29,43 +29,38 @@ _DRAIN, _EFFECT, _HEARTBEAT = int(EventType.DRAIN_SNAPSHOT), int(EventType.EFFEC
 def facts(columns: Sequence[Sequence[Any]], rows: Rows) -> pa.Array:
     """The metadata of the events of records, a map a row; ``columns`` are the fields of all records."""
     texts, ends, row = Texts(), array("i"), 0
-    keys, values = texts.keys, texts.values
+    keys, values, end_at, ended = texts.keys, texts.values, texts.end_at, ends.append
     fields = zip(*(columns[place] for place in (1, 3, _OPERATION, _CALLERS, _DATA)), strict=True)
     for number, count, operation, callers, data in fields:
         row += count
         told = _TOLD[number]
-        if not callers and not told and (data or number != _HEARTBEAT):
-            # Most records: nothing but the operation.
-            if operation:
-                keys.append("operation_id")
-                values.append(operation)
-            texts.end()
-            ends.append(row)
-            continue
-        if not callers and number == _GRANTED and type(data[_DEADLINE]) is int and data[_DEADLINE]:
-            # A third of a log: nothing but these two.
-            keys.append("deadline_ms")
-            values.append(str(data[_DEADLINE]))
-            if operation:
-                keys.append("operation_id")
-                values.append(operation)
-            texts.end()
-            ends.append(row)
-            continue
+        if not callers:
+            # Most records: nothing but the operation, or, a third of a log, a deadline and the operation.
+            granted = number == _GRANTED and type(data[_DEADLINE]) is int
+            if granted or (not told and (data or number != _HEARTBEAT)):
+                if granted and data[_DEADLINE]:
+                    keys.append("deadline_ms")
+                    values.append(str(data[_DEADLINE]))
+                if operation:
+                    keys.append("operation_id")
+                    values.append(operation)
+                end_at(len(keys))
+                ended(row)
+                continue
         said = dict(callers or {})
         each = _tell(said, told, number, data)
         if operation:
             said["operation_id"] = operation
         if each is None:
             texts.add(said)
-            ends.append(row)
+            ended(row)
             continue
         name, own = each
         if len(own) != count:
             raise ValueError(f"{name} does not have as many values as there are events")
         for place, value in enumerate(own):
             texts.add(said | {name: str(value)} if value else said)
-            ends.append(row - count + place + 1)
+            ended(row - count + place + 1)
     if len(ends) == rows.size:
         return texts.finish()
     return texts.finish().take(Rows(ends).numbered())

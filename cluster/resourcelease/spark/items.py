@@ -58,7 +58,10 @@ def _column(name: str, columns: Sequence[Any], sizes: Sequence[int]) -> pa.Array
         if first is None:
             return pa.nulls(sum(sizes), kind)
         return pa.repeat(pa.scalar(first, kind), sum(sizes))
-    spread = [column if type(column) is list else [column] * size for column, size in zip(columns, sizes, strict=True)]
+    spread: Sequence[Any] = columns
+    if not all(type(column) is list for column in columns):
+        pairs = zip(columns, sizes, strict=True)
+        spread = [column if type(column) is list else [column] * size for column, size in pairs]
     if list(map(len, spread)) != sizes:
         raise ValueError("a column of an item does not have as many values as there are items")
     values = list(chain.from_iterable(spread))

@@ -75,19 +75,33 @@ def _frames(file: SegmentFile, piece: Piece, query: Query) -> Iterator[Frame]:
 
 def _records(frame: Frame, query: Query) -> tuple[list[list[Any]], int]:
     """The records of a frame that are wanted, unpacked, and how many bytes they have."""
-    encoded = [one for entry in frame.entries() for one in entry]
-    if query.types:
-        mask = query.types
-        encoded = [one for one in encoded if one[:4] != _PREFIX or mask >> one[4] & 1]
     try:
-        records = list(map(msgpack.unpackb, encoded))
-        if not query.types:
+        if query.types:
+            records, size = _records_of_types(frame, query.types)
+        else:
+            records, size = _all_records(frame)
             _check_order(frame, records)
         if not _wants_all(query, frame):
             records = [one for one in records if _wants(query, *one[1:4], *one[7:9])]
     except NOT_A_RECORD as error:
         raise _corrupt(frame, f"not an event record: {error}") from error
-    return records, sum(map(len, encoded))
+    return records, size
+
+
+def _all_records(frame: Frame) -> tuple[list[list[Any]], int]:
+    joined = frame.joined()
+    # To unpack them in one go is a third faster than one by one.
+    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(joined)))
+    unpacker.feed(joined)
+    records = list(unpacker)
+    if len(records) != frame.meta.span.records or unpacker.tell() != len(joined):
+        raise ValueError("there are more records or fewer than it says")
+    return records, len(joined)
+
+
+def _records_of_types(frame: Frame, mask: int) -> tuple[list[list[Any]], int]:
+    encoded = [one for entry in frame.entries() for one in entry if one[:4] != _PREFIX or mask >> one[4] & 1]
+    return list(map(msgpack.unpackb, encoded)), sum(map(len, encoded))
 
 
 def _check_order(frame: Frame, records: list[list[Any]]) -> None:

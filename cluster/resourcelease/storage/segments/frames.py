@@ -107,16 +107,15 @@ class Frame:
         """Whether it has the bodies of items; without them its digest cannot be recomputed."""
         return not self._block.flags & BODILESS
 
+    def joined(self) -> memoryview:
+        """The encoded records, one behind the other."""
+        raw, _ = self._content_and_table()
+        return memoryview(raw)[4 * self.meta.span.records :]
+
     def entries(self) -> Iterator[list[bytes]]:
         """The encoded records, entry by entry."""
-        raw = self._content()
-        size = self.meta.span.records
-        if 4 * size > len(raw):
-            raise self._corrupt("the table of lengths is longer than the frame")
-        table = unpack_from(f">{size}I", raw)
-        at = 4 * size
-        if not table[0] & _FIRST or at + sum(length & _LENGTH for length in table) != len(raw):
-            raise self._corrupt("the table of lengths does not fit the frame")
+        raw, table = self._content_and_table()
+        at = 4 * len(table)
         entry: list[bytes] = []
         for length in table:
             if length & _FIRST and entry:
@@ -157,6 +156,16 @@ class Frame:
                 digest.update(encoded)
             chain = digest.digest()
         return chain
+
+    def _content_and_table(self) -> tuple[bytes, Sequence[int]]:
+        raw = self._content()
+        size = self.meta.span.records
+        if 4 * size > len(raw):
+            raise self._corrupt("the table of lengths is longer than the frame")
+        table = unpack_from(f">{size}I", raw)
+        if not table[0] & _FIRST or 4 * size + sum([length & _LENGTH for length in table]) != len(raw):
+            raise self._corrupt("the table of lengths does not fit the frame")
+        return raw, table
 
     def _content(self) -> bytes:
         raw_length = self.meta.raw_length
