@@ -52,6 +52,9 @@ def _one(
 @contextmanager
 def _collecting_between_seeds() -> Iterator[None]:
     """Rings of references are looked for once a seed, among what the seed made; also in processes forked within."""
+    if not hasattr(gc, "freeze"):  # PyPy's collector costs nothing for what lives on
+        yield
+        return
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
