@@ -1,8 +1,8 @@
 """The setting for root: a network namespace a node, joined by a bridge, and packets that the kernel drops.
 
-A cut of one direction is a blackhole route in the sender's namespace: what it sends vanishes, and what it is sent
-arrives. That needs neither nftables nor any kernel module. Bandwidth is bounded by ``tbf`` for all that a node sends.
-Delays would need ``netem``; drills that ask for them are refused where the kernel has none.
+A cut of one direction is a rule of nftables where the packets would arrive: they vanish, the sender's kernel is told
+nothing, and what goes the other way arrives. Bandwidth is bounded by ``tbf`` for all that a node sends. Delays would
+need ``netem``; drills that ask for them are refused where the kernel has none.
 """
 
 import asyncio
@@ -23,6 +23,14 @@ __all__ = ["KernelNetwork", "Namespaces"]
 
 _PORT, _PEER_PORT = 7101, 7201
 _CLIENTS_HOST = 254
+
+# What a receiver does not hear. The table is named after the network: that of the clients is among the host's own.
+_DEAF = """
+table inet {table} {{
+    set silent {{ type ipv4_addr; }}
+    chain input {{ type filter hook input priority 0; policy accept; iifname "{leg}" ip saddr @silent drop; }}
+}}
+"""
 
 
 class KernelNetwork:
@@ -55,6 +63,7 @@ class KernelNetwork:
         self._up = True
         _run("ip", "addr", "add", f"{self.address(CLIENTS)}/24", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
+        self._listen(CLIENTS)
         if _bridges_are_filtered():
             _run("iptables", "-I", *self._through)
             self._let_through = True
@@ -68,7 +77,7 @@ class KernelNetwork:
         """Makes the namespace of a node and connects it."""
         number = len(self._hosts)
         self._hosts[name] = number
-        space, near, far = f"{self._prefix}-{name}", f"{self._prefix}h{number}", f"{self._prefix}n{number}"
+        space, near, far = f"{self._prefix}-{name}", self._near(name), self._leg(name)
         _run("ip", "netns", "add", space)
         _run("ip", "link", "add", near, "type", "veth", "peer", "name", far)
         _run("ip", "link", "set", far, "netns", space)
@@ -76,6 +85,14 @@ class KernelNetwork:
         _run(*self.inside(name), "ip", "link", "set", "lo", "up")
         _run(*self.inside(name), "ip", "addr", "add", f"{self.address(name)}/24", "dev", far)
         _run(*self.inside(name), "ip", "link", "set", far, "up")
+        self._listen(name)
+
+    def _listen(self, name: str) -> None:
+        """Gives it the rules by which it can be made deaf to others."""
+        self._nft(name, _DEAF.format(table=self._prefix, leg=self._leg(name)))
+
+    def _nft(self, name: str, commands: str) -> None:
+        _run(*self.inside(name), "nft", "-f", "-", given=commands)
 
     async def apply(self, rules: Mapping[Link, Rule]) -> None:
         """These rules hold from now on, and no others."""
@@ -129,18 +146,25 @@ class KernelNetwork:
         for name in self._nodes:
             if self._named:
                 shutil.rmtree(self._etc(name), ignore_errors=True)
+            # With its namespace it would go too, but some time later, and the next network may want the name.
+            subprocess.run(["ip", "link", "del", self._near(name)], check=False, capture_output=True)
             subprocess.run(["ip", "netns", "del", f"{self._prefix}-{name}"], check=False, capture_output=True)
         if self._let_through:
             subprocess.run(["iptables", "-D", *self._through], check=False, capture_output=True)
+        subprocess.run(["nft", "delete", "table", "inet", self._prefix], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", f"{self._prefix}b"], check=False, capture_output=True)
 
     def _apply(self, rules: Mapping[Link, Rule]) -> None:
         cut = {link for link, rule in rules.items() if rule.cut}
         before = {link for link, rule in self._rules.items() if rule.cut}
-        for verb, links in (("del", before - cut), ("add", cut - before)):
-            for source, target in sorted(links):
-                route = ("ip", "route", verb, "blackhole", f"{self.address(target)}/32")
-                _run(*self.inside(source), *route)
+        for receiver in sorted({target for _, target in before ^ cut}):
+            lines = [
+                f"{verb} element inet {self._prefix} silent {{ {self.address(source)} }}\n"
+                for verb, links in (("delete", before - cut), ("add", cut - before))
+                for source, target in sorted(links)
+                if target == receiver
+            ]
+            self._nft(receiver, "".join(lines))
         slow = {source: rule.bytes_per_s for (source, _), rule in rules.items() if rule.bytes_per_s}
         was_slow = {source for (source, _), rule in self._rules.items() if rule.bytes_per_s}
         for name in was_slow - set(slow):
@@ -150,8 +174,11 @@ class KernelNetwork:
             _run(*self.inside(name), "tc", "qdisc", "replace", "dev", self._leg(name), "root", "tbf", *bound)
         self._rules = dict(rules)
 
+    def _near(self, name: str) -> str:
+        return f"{self._prefix}h{self._hosts[name]}"
+
     def _leg(self, name: str) -> str:
-        return f"{self._prefix}n{self._hosts[name]}"
+        return f"{self._prefix}n{self._hosts[name]}" if name != CLIENTS else f"{self._prefix}b"
 
 
 class Namespaces:
@@ -167,8 +194,9 @@ class Namespaces:
         """Why it cannot be used here; empty if it can."""
         if os.geteuid() != 0:
             return "network namespaces need root"
-        if shutil.which("ip") is None:
-            return "there is no `ip` here; install iproute2"
+        for command, package in (("ip", "iproute2"), ("nft", "nftables")):
+            if shutil.which(command) is None:
+                return f"there is no `{command}` here; install {package}"
         return ""
 
     async def found(self, directory: Path, count: int, drill: Drill) -> Cluster:
@@ -215,7 +243,7 @@ def _bridges_are_filtered() -> bool:
     return False
 
 
-def _run(*words: str) -> None:
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+def _run(*words: str, given: str | None = None) -> None:
+    done = subprocess.run(words, check=False, capture_output=True, text=True, input=given)
     if done.returncode:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
