@@ -1,6 +1,7 @@
 """The history as a stream."""
 
 import asyncio
+import sys
 from typing import Any
 
 import grpc
@@ -133,5 +134,18 @@ def test_the_tail_is_bounded_and_survives_a_gap() -> None:
         for sequence in range(101, 20_000):
             tail.extend([record(sequence)])
         assert [each.sequence for each in tail.records(19_998)] == [19_998, 19_999]
+
+    asyncio.run(scenario())
+
+
+def test_the_tail_lets_go_of_what_it_forgets() -> None:
+    async def scenario() -> None:
+        tail = Tail(1, events_max=10, bytes_max=1000)
+        forgotten = record(1, 1, 2000)
+        before = sys.getrefcount(forgotten)
+        tail.extend([forgotten])
+        assert sys.getrefcount(forgotten) > before
+        tail.extend([record(2)])
+        assert sys.getrefcount(forgotten) == before
 
     asyncio.run(scenario())

@@ -18,7 +18,7 @@ class DoorLimits:
     answer_s: float = 5.0
     # Events kept in memory for subscribers.
     tail_events: int = 100_000
-    tail_bytes: int = 64 * 1024 * 1024
+    tail_bytes: int = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

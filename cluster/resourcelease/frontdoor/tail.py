@@ -20,7 +20,8 @@ class Tail:
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._records: list[Record] = []
+        # None where one is forgotten: a record may weigh megabytes.
+        self._records: list[Record | None] = []
         self._firsts: list[int] = []
         # Where the list really begins.
         self._head = 0
@@ -53,7 +54,7 @@ class Tail:
         if from_sequence < self.first_sequence or from_sequence >= self._next:
             return iter(())
         place = bisect_right(self._firsts, from_sequence, self._head) - 1
-        return iter(self._records[place : place + _CUT_AT])
+        return filter(None, self._records[place : place + _CUT_AT])
 
     async def news(self) -> None:
         """Waits until there is something newer, or the node stops."""
@@ -65,13 +66,14 @@ class Tail:
         news.set_result(None)
 
     def _forget(self) -> None:
-        while self._head < len(self._records):
-            # The newest stays, whatever its size.
-            last = self._head == len(self._records) - 1
+        # The newest stays, whatever its size.
+        while self._head < len(self._records) - 1:
+            oldest = self._records[self._head]
             too_many = self._next - self._firsts[self._head] > self._events_max
-            if last or not (too_many or self._bytes > self._bytes_max):
+            if oldest is None or not (too_many or self._bytes > self._bytes_max):
                 break
-            self._bytes -= len(self._records[self._head].encoded)
+            self._bytes -= len(oldest.encoded)
+            self._records[self._head] = None
             self._head += 1
         if self._head >= _CUT_AT:
             del self._records[: self._head]

@@ -290,6 +290,8 @@ class Machine:
             record.clock_ms, record.wall_ms = state.clock_ms, state.wall_ms
             fold_record(state, record)
             record.encoded = record.encode()
+            # Whoever keeps the record need not keep every body twice.
+            record.unpacked = None
         self._records += records
 
 

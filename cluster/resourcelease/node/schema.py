@@ -145,7 +145,7 @@ class LimitsSection:
     answer_ms: int = 5_000
     # Events kept in memory for subscribers.
     tail_events: int = 100_000
-    tail_bytes: int = 64 * 1024 * 1024
+    tail_bytes: int = 8 * 1024 * 1024
     # How long the node takes to stop at most.
     stop_ms: int = 8_000
 
