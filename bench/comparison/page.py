@@ -27,6 +27,9 @@ UNFAIR = (
     "on a real network often a good one.",
     "`half` gives each peer half of what it does itself at 32x1, so that a faster peer is measured under more load; "
     "`even` gives all of them one rate, half of what the slowest of the replicated, fsyncing ones does.",
+    "At a rate, a life is due at its moment, and what it waits for the client's loop or for a worker counts. "
+    "The timers of asyncio are about a millisecond late, for all peers alike; at thousands of lives a second a few "
+    "begin together.",
 )
 
 

@@ -26,11 +26,13 @@ CREATE TABLE items (
 """
 _ENQUEUE = "INSERT INTO items (body) VALUES ($1)"
 _ENQUEUE_MANY = "INSERT INTO items (body) SELECT unnest($1::bytea[])"
+# Materialized: as a subquery the planner may run it once for each row it is joined with, and lease more than the limit.
 _LEASE = f"""
-UPDATE items SET owner = $1, visible_at = clock_timestamp() + interval '{LEASE_SECONDS} s', attempt = items.attempt + 1
-FROM (
+WITH picked AS MATERIALIZED (
     SELECT id FROM items WHERE visible_at <= clock_timestamp() ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
-) AS picked
+)
+UPDATE items SET owner = $1, visible_at = clock_timestamp() + interval '{LEASE_SECONDS} s', attempt = items.attempt + 1
+FROM picked
 WHERE items.id = picked.id
 RETURNING items.id, items.attempt, items.body
 """

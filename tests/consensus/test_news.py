@@ -73,6 +73,14 @@ def test_new_entries_go_to_who_is_quick_and_to_the_others_together_a_moment_late
     assert tell(news, 5, 3, 2 * LATE) == OTHERS
 
 
+def test_what_was_sent_a_moment_ago_says_nothing_against_who_is_quick() -> None:
+    news = raced("n2")
+    assert tell(news, 2, 1, 0.0) == {"n2"}
+    assert tell(news, 3, 2, LATE - 0.0001) == {"n2"}
+    assert tell(news, 3, 2, LATE) == {"n3"}, "3 was just sent to n2"
+    assert tell(news, 4, 3, LATE) == {"n2"}
+
+
 def test_who_knows_all_is_not_told_again() -> None:
     news = raced("n2")
     assert tell(news, 2, 1, 0.0) == {"n2"}

@@ -274,6 +274,11 @@ class HeldReplies:
         # By follower: (term, index up to which it holds the log).
         self._held: dict[str, tuple[int, int]] = {}
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there are any."""
+        return bool(self._held)
+
     def offer(self, peer: str, term: int, index: int, durable: int) -> int:
         """An acknowledgement up to ``index``; how much of it may be shown now."""
         if index <= durable:

@@ -25,16 +25,17 @@ from resourcelease.consensus.guards import (
     ResetThrottle,
     VoteBox,
     is_behind,
-    promises,
     trim,
 )
 from resourcelease.consensus.journal import Entry, Journal
 from resourcelease.consensus.leaseclock import LeaseClock
 from resourcelease.consensus.members import MEMBERS_ROW, unpack_members
 from resourcelease.consensus.news import News
+from resourcelease.consensus.outbox import Outbox
+from resourcelease.consensus.precedence import Precedence
 from resourcelease.consensus.proposals import Proposals, Queue, forwarded
 from resourcelease.consensus.recovery import Recovered, recover
-from resourcelease.consensus.seams import LEADER, LibRaft, Random, ambient
+from resourcelease.consensus.seams import FOLLOWER, LEADER, LibRaft, Random, ambient
 from resourcelease.consensus.settings import ALL_GUARDS, Guards, Settings
 from resourcelease.consensus.snapshots import Arrived, Incoming, Outgoing, is_here
 from resourcelease.consensus.versions import EntryVersions
@@ -89,12 +90,10 @@ class Host:
         self.versions = EntryVersions(reads, read_by, self._journal[:], recovered.rows_index)
         self._effects, self._held = Effects(), HeldReplies()
         self._inbox: deque[tuple[str, int, Message]] = deque()
-        # (batch to wait for, peer, its connection, message), in the order they were made.
-        self._gated: deque[tuple[int, str, int, Message]] = deque()
-        self._outbox: list[tuple[str, Message]] = []
-
         self._connections = Connections()
         self._durability = Durability(self._journal.last_index if len(self._journal) else 0)
+        self._outbox = Outbox(self._connections, self._durability, guards)
+        self._precedence = Precedence(self._journal, self._outbox, settings.news_s)
         self._behind = WriteBehind(
             journal=self._journal,
             membership=self.membership,
@@ -215,9 +214,10 @@ class Host:
         """A message came by a connection."""
         self._inbox.append((peer, epoch, message))
 
-    def durable(self, batch: int) -> None:
-        """The fsync of a batch is back."""
+    def durable(self, batch: int) -> bool:
+        """The fsync of a batch is back; whether something waited for it, so that a turn is due."""
         self._durability.done(batch)
+        return self._held.waiting or self._outbox.ready or self._arrived is not None or len(self.members) == 1
 
     def propose(self, count: int, ops: bytes, deadline: float) -> int:
         """Takes ``count`` ops, joined by ``join_ops``; the number under which the answer will come."""
@@ -243,25 +243,49 @@ class Host:
         with ambient(now, self._rng):
             while self._inbox:
                 self._deliver(*self._inbox.popleft())
-            self._show_held_replies()
-            self._install_arrived()
-            self._stand_alone()
-            self._check_disk()
-            self._effects.administered += self.administration.turn(now)
-            self._submit()
-            if self._may_tick():
-                self._raft.tick()
-            self._follow_leadership()
-            self._send_news()
-            if self._arrived is None:
-                waiting = map(self._raft.next_index, self._news.passed & self._raft.followers)
-                self._behind.turn(now, self._raft.applied_index, self.machine, self._outgoing.floor(waiting))
+            if not self._puts_off():
+                self._precedence.rested()
+                self._do_the_rest()
             self._finish()
         effects, self._effects = self._effects, Effects()
         return effects
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last turn did only what could not wait, and the next one is due at once."""
+        return self._precedence.rest_at <= self._now
+
+    def _puts_off(self) -> bool:
+        if self._raft.state != FOLLOWER or self._arrived is not None:
+            return False
+        unapplied = self._raft.applied_index + 1, min(self._raft.commit_index, self._journal.last_index)
+        return self._precedence.puts_off(self._now, *unapplied, waited_for=self.pending > 0)
+
+    def _do_the_rest(self) -> None:
+        if self._held.waiting:
+            self._show_held_replies()
+        if self._arrived is not None:
+            self._install_arrived()
+        self._stand_alone()
+        self._check_disk()
+        self._effects.administered += self.administration.turn(self._now)
+        self._submit()
+        if self._may_tick():
+            self._raft.tick()
+        self._follow_leadership()
+        if self._raft.state == LEADER:
+            self._send_news()
+        if self._arrived is None:
+            self._behind.turn(self._now, self._raft.applied_index, self.machine, self._floor)
+
+    def _floor(self) -> int | None:
+        """The journal is not cut from here on."""
+        return self._outgoing.floor(map(self._raft.next_index, self._news.passed & self._raft.followers))
+
     def next_turn_at(self) -> float:
         """When the next turn is due if nothing happens before."""
+        if self._precedence.resting:
+            return max(self._precedence.rest_at, self._now)
         times = [self._now + 1.0]
         if self._raft.state == LEADER:
             times.append(min(self._raft.heartbeat_at + _JUST_AFTER_S, self._news.due_at))
@@ -345,21 +369,15 @@ class Host:
         self._raft.submit(encode_ops(origins, self._clock.stamp_ms(self._now), self._wall_ms, ops, version))
 
     def _route_proposals(self) -> None:
-        leader = self._raft.leader
-        if leader is None:
-            return
+        leader, term = self._raft.leader, self._raft.term
         if leader == self.node_id:
-            for pending in self._proposals.to_send((leader, self._raft.term, 0), self._now):
-                origin = Origin(self.node_id, self._incarnation, pending.number, pending.count)
-                self._queue.offer(origin, pending.ops)
-            return
-        epoch = self._connections.epoch(leader)
-        if not epoch:
-            return
-        due = self._proposals.to_send((leader, self._raft.term, epoch), self._now)
-        for proposals in forwarded(due, self.settings.append_bytes_max):
-            message = {"type": "propose", "incarnation": self._incarnation, "proposals": proposals}
-            self._outbox.append((leader, message))
+            for pending in self._proposals.to_send((leader, term, 0), self._now):
+                self._queue.offer(Origin(leader, self._incarnation, pending.number, pending.count), pending.ops)
+        elif leader is not None and (epoch := self._connections.epoch(leader)):
+            due = self._proposals.to_send((leader, term, epoch), self._now)
+            for proposals in forwarded(due, self.settings.append_bytes_max):
+                told = {"type": "propose", "incarnation": self._incarnation, "proposals": proposals}
+                self._outbox.put(leader, told)
 
     def _apply(self, index: int, term: int, command: bytes) -> None:
         if term == self._raft.term and index == self._raft.noop_index and self._raft.state == LEADER:
@@ -376,11 +394,8 @@ class Host:
         for origin in origins:
             self._queue.applied(origin)
             self._news.owed.add(origin.node)
-            if (
-                origin.node == self.node_id
-                and origin.incarnation == self._incarnation
-                and self._proposals.answered(origin.number)
-            ):
+            mine = origin.node == self.node_id and origin.incarnation == self._incarnation
+            if mine and self._proposals.answered(origin.number):
                 self._effects.answers.append((origin.number, outcome.results[start : start + origin.ops]))
             start += origin.ops
 
@@ -440,8 +455,7 @@ class Host:
             self._arrived_term = self._raft.term
 
     def _reply(self, peer: str, index: int, *, success: bool) -> None:
-        reply = {"type": "next_node_idx", "next_node_idx": index, "reset": False, "success": success}
-        self._emit(peer, reply)
+        self._emit(peer, {"type": "next_node_idx", "next_node_idx": index, "reset": False, "success": success})
 
     def _install_arrived(self) -> None:
         arrived = self._arrived
@@ -539,12 +553,11 @@ class Host:
                 return
             if self._answer_as is not None and message["success"]:
                 message["next_node_idx"] = self._answer_as
-        elif kind == "append_entries" and "serialized" in message:
-            if self._guards.snapcommit:
-                message["commit_index"] = 0
+        elif kind == "append_entries" and "serialized" in message and self._guards.snapcommit:
+            message["commit_index"] = 0
         elif kind == "apply_command":
             return
-        self._outbox.append((peer, message))
+        self._outbox.put(peer, message)
 
     def _may_reset(self, peer: str, message: Message) -> bool:
         if not self._guards.reset:
@@ -559,8 +572,6 @@ class Host:
         return self._outgoing.next_chunk(peer, self._now)
 
     def _send_news(self) -> None:
-        if self._raft.state != LEADER:
-            return
         reach = self._journal.last_index, self._raft.commit_index
         if self._news.racing(self._now):
             self._news.race(self._raft.ahead(reach[1]), len(self.members) // 2, reach[1], self._now)
@@ -586,15 +597,4 @@ class Host:
         batch = self._journal.take_batch()
         if batch is not None:
             self._effects.write = (self._durability.written(self._journal.last_index, self._now), batch)
-        sends = self._effects.sends
-        while self._gated and self._durability.covers(self._gated[0][0]):
-            _, peer, epoch, message = self._gated.popleft()
-            in_time = message["term"] == self._raft.term or not self._guards.term
-            if in_time and self._connections.current(peer, epoch):
-                sends.append((peer, message))
-        for peer, message in self._outbox:
-            if self._guards.sync and promises(message) and not self._durability.settled:
-                self._gated.append((self._durability.last_batch, peer, self._connections.epoch(peer), message))
-            else:
-                sends.append((peer, message))
-        self._outbox.clear()
+        self._effects.sends = self._outbox.leave(self._raft.term)

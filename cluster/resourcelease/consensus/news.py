@@ -15,8 +15,8 @@ class News:
 
     New entries go at once to as many as make a majority with the leader: those that were quickest of late, and those
     whose callers wait for what is in them. The others would be interrupted for each entry and hasten nothing, so they
-    get the entries of a moment together. If the quick ones have not acknowledged by then, all are told everything at
-    once until some have.
+    get the entries of a moment together. If the quick ones have not acknowledged by then what they were sent at its
+    beginning, all are told everything at once until some have.
 
     That entries are committed is told at once to those whose proposals are among them, since their callers wait for it.
     For the others a message of its own, with its answer, would cost as much as an entry: they are told a moment later,
@@ -26,7 +26,7 @@ class News:
     def __init__(self, late_s: float) -> None:
         self._late_s = late_s
         self._last = self._commit = 0
-        # How far the log was sent to those that are told at once.
+        # How far the log was sent to those that are told at once when the first of the others was passed over.
         self._sent = 0
         # Those that new entries go to at once; nobody: to all.
         self._quick = _NOBODY
@@ -46,7 +46,7 @@ class News:
         self._told_all(0, 0)
 
     def _told_all(self, last: int, commit: int) -> None:
-        self._last, self._commit, self._sent = last, commit, last
+        self._last, self._commit = last, commit
         self.passed = _NOBODY
         self.owed.clear()
         self.due_at = _NEVER
@@ -81,11 +81,13 @@ class News:
         told: Set[str] = self.owed & others
         if new:
             told = told | (self._quick & others) if self._quick else others
-            self._sent = last
         self._last, self._commit = last, commit
         self.owed.clear()
         self.passed = (self.passed | others) - told
-        self.due_at = min(self.due_at, now + self._late_s) if self.passed else _NEVER
+        if not self.passed:
+            self.due_at = _NEVER
+        elif self.due_at == _NEVER:
+            self.due_at, self._sent = now + self._late_s, last
         return told
 
     def _tell_the_others(self, last: int, commit: int, others: Set[str]) -> Set[str]:

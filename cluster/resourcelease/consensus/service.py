@@ -42,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 # What arrives in one pass of the loop is gathered; a pass that takes longer than this is not waited for.
 GATHER_S = 0.003
+# Turns taken in one go: new entries to the disk, their acknowledgement, and the rest.
+_PASSES = 3
+# No timer of a loop is finer; one that rings early is not set again for less.
+_TICK_S = 0.001
 # Between two attempts of a request to a leader that is not known, or not the leader any more.
 _ASK_AGAIN_S = 0.1
 
@@ -381,7 +385,10 @@ class Consensus:
             return
         self._turning = True
         try:
-            if self._pass() and self._pass():
+            for _ in range(_PASSES):
+                if not self._pass():
+                    break
+            else:
                 self._wake()
         except Exception as error:  # a node that cannot keep the rules must not go on
             self._fail(error)
@@ -393,18 +400,18 @@ class Consensus:
             self._set_timer()
 
     def _pass(self) -> bool:
-        """One turn of the host; True if what it wrote is on disk already, so that another has something to do."""
+        """One turn of the host; True if another has something to do at once."""
         effects = self._host.turn(self._loop.time(), time.time_ns() // 1_000_000)
         # Sent first: the way to another disk and back is longer than that to this one.
         self._send(effects.sends)
-        at_once = effects.write is not None and self._write(*effects.write)
+        awaited = effects.write is not None and self._write(*effects.write)
         self._carry_out(effects)
-        return at_once
+        return awaited or self._host.unfinished
 
     def _write(self, number: int, batch: WriteBatch) -> bool:
+        """Whether it is on disk already, and something waited for that."""
         if not self._more and self._store.write_at_once(batch):
-            self._host.durable(number)
-            return True
+            return self._host.durable(number)
         self._store.write(batch).add_done_callback(lambda done: self._written(number, done))
         return False
 
@@ -418,9 +425,10 @@ class Consensus:
     def _on_timer(self) -> None:
         # Set once and left standing while turns put off what it was set for: arming one costs more than a look.
         self._timer = None
-        if self._loop.time() >= self._due_at:
+        if (now := self._loop.time()) >= self._due_at:
             self._turn()
         else:
+            self._due_at = max(self._due_at, now + _TICK_S)
             self._set_timer()
 
     def _carry_out(self, effects: Effects) -> None:

@@ -1,5 +1,6 @@
 """State rows on their way to the disk, and the journal that they make superfluous."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from resourcelease.consensus.api import EventLog, Machine
@@ -80,8 +81,8 @@ class WriteBehind:
             return self._written_at + _LOOK_S
         return self._written_at + self._settings.flush_s if applied_index > self._rows_index else None
 
-    def turn(self, now: float, index: int, machine: Machine, floor: int | None) -> None:
-        """Stores rows if it is time. ``index`` is what is applied; ``floor`` the lowest snapshot in transfer."""
+    def turn(self, now: float, index: int, machine: Machine, floor: Callable[[], int | None]) -> None:
+        """Stores rows if it is time. ``index`` is what is applied; ``floor`` gives the first entry that must stay."""
         if self._batch and self._durability.covers(self._batch):
             self._batch = 0
         if self._taken is None:
@@ -96,7 +97,7 @@ class WriteBehind:
         if self.log is not None and self.log.durable_index < self._taken.applied:
             self.log.hurry()
             return
-        self._store(self._taken, floor)
+        self._store(self._taken, floor())
 
     def _store(self, taken: _Taken, floor: int | None) -> None:
         self._taken = None
