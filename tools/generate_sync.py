@@ -41,7 +41,7 @@ from typing import Any, BinaryIO
 from resourcelease import v1
 from resourcelease.client.blocking import BlockingClient, BlockingLease, BlockingStream
 from resourcelease.client.client import Client as AsyncClient
-from resourcelease.client.items import Enqueued
+from resourcelease.client.items import Enqueued, GivenItem
 from resourcelease.client.lease import Lease as AsyncLease
 from resourcelease.client.moving import Progress
 from resourcelease.client.options import DEFAULT_NAMESPACE, Backoff, Tls

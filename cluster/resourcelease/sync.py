@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from resourcelease import v1
 from resourcelease.client.blocking import BlockingClient, BlockingLease, BlockingStream
 from resourcelease.client.client import Client as AsyncClient
-from resourcelease.client.items import Enqueued
+from resourcelease.client.items import Enqueued, GivenItem
 from resourcelease.client.lease import Lease as AsyncLease
 from resourcelease.client.moving import Progress
 from resourcelease.client.options import DEFAULT_NAMESPACE, Backoff, Tls
@@ -34,19 +34,14 @@ class Lease(BlockingLease):
     """The right to work on one item until a deadline; see ``resourcelease.Lease``."""
 
     @property
-    def sequence_id(self) -> int:
-        """The item's name for life, in its namespace."""
-        return self._lease.sequence_id
+    def handle(self) -> v1.Handle:
+        """What acks show; with it ``Client.complete`` and its siblings work too."""
+        return self._lease.handle
 
     @property
-    def attempt(self) -> int:
-        """Which attempt at the item this is, from 1."""
-        return self._lease.attempt
-
-    @property
-    def fence(self) -> int:
-        """Rises with every grant: pass it to each store, and have the store refuse a lower one."""
-        return self._lease.fence
+    def payload(self) -> v1.ItemPayload:
+        """The item as it was enqueued."""
+        return self._lease.payload
 
     @property
     def resource_type(self) -> str:
@@ -206,7 +201,7 @@ class Client(BlockingClient):
 
     def enqueue_many(
         self,
-        items: Iterable[v1.ItemPayload | Mapping[str, Any]],
+        items: Iterable[GivenItem],
         *,
         wait: float | None = None,
         timeout: float | None = None,

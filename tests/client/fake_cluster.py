@@ -196,6 +196,8 @@ class FakeNode(LeaseServiceServicer, AdminServiceServicer, EventServiceServicer)
         # The status with which it declines conversations, as a node of an earlier release does; how often it did.
         self.declines: grpc.StatusCode | None = None
         self.declined = 0
+        # Whether it says that it reads columns, which a node of an earlier release does not.
+        self.reads_packed = False
         # Awaited as a conversation begins.
         self.meets: Callable[[Any], Any] | None = None
         self.conversations: list[FakeConversation] = []

@@ -47,6 +47,8 @@ class FakeConversation:
         self.frames: list[v1.ConverseRequest] = []
         self.cancelled: list[int] = []
         self.timeouts: list[int] = []
+        # Of each call, whether its list came as columns.
+        self.packed: list[bool] = []
         self.out: asyncio.Queue[v1.ConverseResponse | None] = asyncio.Queue()
         self.ended = asyncio.Event()
         # Whether the node ends the stream once the client has.
@@ -78,9 +80,28 @@ class FakeConversation:
     async def _answer(self, call: v1.ConverseCall) -> None:
         name, kind = REQUESTS[call.method]
         answer = v1.ConverseAnswer(number=call.number)
+        request = kind.FromString(call.request)
+        self.packed.append(name in ("Enqueue", "Complete") and request.HasField("packed"))
+        if self.packed[-1]:
+            assert self.node.reads_packed
+            _spell(request)
         try:
-            told = await getattr(self.node, name)(kind.FromString(call.request), CallContext(self.context))
+            told = await getattr(self.node, name)(request, CallContext(self.context))
             answer.response = told.SerializeToString()
         except Aborted as aborted:
             answer.status = aborted.status
-        self.out.put_nowait(v1.ConverseResponse(answers=[answer]))
+        self.out.put_nowait(v1.ConverseResponse(answers=[answer], reads_packed=self.node.reads_packed))
+
+
+def _spell(request: Any) -> None:
+    """Puts a message an entry in the place of columns."""
+    packed = request.packed
+    if isinstance(request, v1.EnqueueRequest):
+        kinds = list(packed.resource_types) * (packed.count if len(packed.resource_types) == 1 else 1)
+        for kind, name in zip(kinds, packed.resource_ids, strict=True):
+            request.items.add(resource_type=kind, resource_id=name)
+    else:
+        attempts = list(packed.attempts) * (len(packed.lease_ids) if len(packed.attempts) == 1 else 1)
+        for sequence_id, attempt, fence in zip(packed.sequence_ids, attempts, packed.lease_ids, strict=True):
+            request.entries.add(handle=v1.Handle(sequence_id=sequence_id, attempt=attempt, lease_id=fence))
+    request.ClearField("packed")

@@ -10,6 +10,7 @@ from fake_cluster import until
 
 from resourcelease import v1
 from resourcelease.client.errors import LeaseLost
+from resourcelease.client.grants import leases_of_messages
 from resourcelease.client.keeper import Keeper
 from resourcelease.client.lease import Lease
 
@@ -22,7 +23,7 @@ def test_leases_that_run_out_at_once_are_lost_in_any_order(factory: Callable[[],
     def lease(fence: int, deadline: float) -> Lease:
         granted = v1.Lease(handle=v1.Handle(sequence_id=fence, attempt=1, lease_id=fence), remaining_ms=1000)
         acks: Any = None
-        made = Lease(granted, acks, "w", 0.0)
+        (made,) = leases_of_messages([granted], acks, "w", 0.0)
         made.deadline = deadline
         return made
 

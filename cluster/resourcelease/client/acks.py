@@ -10,6 +10,7 @@ from resourcelease.client.errors import AlreadySettled, LeaseLost, NotFound, Res
 from resourcelease.client.keeper import Keeper
 from resourcelease.client.lane import Lane
 from resourcelease.client.lease import Lease
+from resourcelease.client.packing import Handles
 
 __all__ = ["GONE", "CallAcks", "lose_the_gone"]
 
@@ -21,6 +22,8 @@ Verdict = ResourceLeaseError | None
 
 def lose_the_gone(leases: Sequence[Lease], verdicts: Sequence[Verdict]) -> None:
     """Tells leases that are no more so."""
+    if not any(verdicts):
+        return
     for lease, verdict in zip(leases, verdicts, strict=True):
         if isinstance(verdict, GONE):
             lease.lose(verdict)
@@ -33,7 +36,7 @@ class CallAcks:
         self._caller = caller
         self._of: dict[str, Any] = {"namespace": namespace, "peer_id": peer_id}
         self._loop = asyncio.get_running_loop()
-        self.completing: Lane[v1.Handle, None] = Lane(self._send_complete)
+        self.completing: Lane[tuple[int, int, int], None] = Lane(self._send_complete)
         self.failing: Lane[v1.FailEntry, None] = Lane(self._send_fail)
         self.beating: Lane[v1.Handle, float] = Lane(self._send_heartbeat)
         self._keeper: Keeper | None = None
@@ -43,7 +46,7 @@ class CallAcks:
         if self._keeper is not None:
             self._keeper.discard(lease)
         try:
-            await self.completing.put(lease.handle)
+            await self.completing.put((lease.sequence_id, lease.attempt, lease.fence))
         except GONE as error:
             lease.lose(error)
             raise
@@ -53,7 +56,8 @@ class CallAcks:
         if self._keeper is not None:
             for lease in leases:
                 self._keeper.discard(lease)
-        verdicts = await self.completing.put_many([lease.handle for lease in leases])
+        handles = [(lease.sequence_id, lease.attempt, lease.fence) for lease in leases]
+        verdicts = await self.completing.put_many(handles)
         lose_the_gone(leases, verdicts)
         return verdicts
 
@@ -95,10 +99,13 @@ class CallAcks:
         await self.failing.close()
         await self.beating.close()
 
-    async def _send_complete(self, handles: list[v1.Handle], oldest: float) -> Sequence[Verdict]:
-        entries = [v1.CompleteEntry(handle=handle) for handle in handles]
-        request = v1.CompleteRequest(**self._of, entries=entries)
-        answer: v1.CompleteResponse = await self._caller.change("Complete", request, self._caller.left(oldest))
+    async def _send_complete(self, handles: list[tuple[int, int, int]], oldest: float) -> Sequence[Verdict]:
+        request = v1.CompleteRequest(**self._of)
+        answer: v1.CompleteResponse = await self._caller.change(
+            "Complete", request, self._caller.left(oldest), entries=Handles(handles)
+        )
+        if answer.completed:
+            return [None] * answer.completed
         return [error_of_item(result.error) if result.HasField("error") else None for result in answer.results]
 
     async def _send_fail(self, entries: list[v1.FailEntry], oldest: float) -> Sequence[Verdict]:

@@ -110,6 +110,21 @@ class BlockingLease:
         self._thread = thread
 
     @property
+    def sequence_id(self) -> int:
+        """The item's name for life, in its namespace."""
+        return self._lease.sequence_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the item this is, from 1."""
+        return self._lease.attempt
+
+    @property
+    def fence(self) -> int:
+        """Rises with every grant: pass it to each store, and have the store refuse a lower one."""
+        return self._lease.fence
+
+    @property
     def is_lost(self) -> bool:
         """Whether the lease is known to be lost; stop working then."""
         return self._lease.error is not None

@@ -12,6 +12,7 @@ from resourcelease.client.conversation import METHODS, Conversations, NotSpoken
 from resourcelease.client.errors import NoLeader, OutcomeUnknown, ResourceLeaseError, Unreachable, error_of_status
 from resourcelease.client.nodes import Node, Nodes
 from resourcelease.client.options import Backoff
+from resourcelease.client.packing import List
 from resourcelease.client.watch import Watch
 
 __all__ = ["Caller"]
@@ -51,25 +52,41 @@ class Caller:
         except OutcomeUnknown as error:
             raise Unreachable(error.message) from error
 
-    async def change(self, method: str, request: Any, timeout: float | None = None, wait: float | None = None) -> Any:
+    async def change(
+        self,
+        method: str,
+        request: Any,
+        timeout: float | None = None,
+        wait: float | None = None,
+        entries: List | None = None,
+    ) -> Any:
         """Makes a call that changes something, under an operation id of its own unless the request has one.
 
         ``wait`` is for calls that wait at the node: how many seconds, of which the node is told what is left.
+        ``entries`` is the list that the request carries, where that may travel in two forms.
         """
         if not request.operation_id:
             request.operation_id = self.operation_id()
-        return await self.call(method, request, timeout=timeout, wait=wait)
+        return await self.call(method, request, timeout=timeout, wait=wait, entries=entries)
 
     async def once(self, address: str, method: str, request: Any, timeout: float | None = None) -> Any:
         """Asks one node and no other."""
         try:
-            return await self._attempt(self.nodes.at(address), method, request, timeout or self.timeout)
+            return await self._attempt(self.nodes.at(address), method, request, timeout or self.timeout, None)
         except Unreachable:
             raise
         except OutcomeUnknown as error:
             raise Unreachable(error.message) from error
 
-    async def call(self, method: str, request: Any, *, timeout: float | None = None, wait: float | None = None) -> Any:
+    async def call(
+        self,
+        method: str,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        wait: float | None = None,
+        entries: List | None = None,
+    ) -> Any:
         """Makes the call until it is answered, refused for good, or out of time."""
         now = asyncio.get_running_loop().time
         started = now()
@@ -83,7 +100,7 @@ class Caller:
             if method == "Lease":
                 request.tried = min(attempt, MOST_TRIED)
             try:
-                answer = await self._attempt(node, method, request, max(deadline - now(), 0.001))
+                answer = await self._attempt(node, method, request, max(deadline - now(), 0.001), entries)
             except ResourceLeaseError as error:
                 if not error.transient:
                     raise
@@ -116,15 +133,17 @@ class Caller:
         """Gives up what is under way in conversations."""
         await self._conversations.close()
 
-    async def _attempt(self, node: Node, method: str, request: Any, timeout: float) -> Any:
+    async def _attempt(self, node: Node, method: str, request: Any, timeout: float, entries: List | None) -> Any:
         """One try on one node: in the conversation with it, where there is one."""
         spoken = METHODS.get(method)
         if spoken is not None:
             until = asyncio.get_running_loop().time() + timeout
             try:
-                return await self._conversations.ask(node, spoken, request, timeout)
+                return await self._conversations.ask(node, spoken, request, timeout, entries)
             except NotSpoken:
                 timeout = max(until - asyncio.get_running_loop().time(), 0.001)
+        if entries is not None:
+            request = type(request).FromString(request.SerializeToString() + entries.spelled())
         return await self._alone(node, method, request, timeout)
 
     async def _alone(self, node: Node, method: str, request: Any, timeout: float) -> Any:

@@ -19,6 +19,7 @@ from resourcelease.client.errors import (
     error_of_status,
 )
 from resourcelease.client.nodes import Node, Nodes
+from resourcelease.client.packing import List
 
 __all__ = ["METHODS", "Conversation", "Conversations", "NotSpoken"]
 
@@ -75,18 +76,23 @@ class Conversations:
         self._open: dict[Conversation, None] = {}
         self._silent_until: dict[str, float] = {}
 
-    async def ask(self, node: Node, method: Method, request: Message, timeout: float) -> Any:
-        """Makes a call; raises ``NotSpoken`` if it has to be made by itself."""
-        data = request.SerializeToString()
+    async def ask(
+        self, node: Node, method: Method, request: Message, timeout: float, entries: List | None = None
+    ) -> Any:
+        """Makes a call; raises ``NotSpoken`` if it has to be made by itself. ``entries``: the rest of the request."""
+        conversation = self._current.get(node.address)
+        packed = conversation is not None and conversation.reads_packed
+        data = _encoded(request, entries, packed=packed)
         if len(data) > MOST_REQUEST_BYTES:
             raise NotSpoken
-        conversation = self._current.get(node.address)
         if conversation is None or not conversation.open:
             conversation = self._begin(node)
         elif node.goes_direct and not conversation.direct:
             # It was begun before this could be known.
             conversation.leave()
             conversation = self._begin(node)
+        if packed and not conversation.reads_packed:
+            data = _encoded(request, entries, packed=False)
         return await conversation.ask(method, data, timeout)
 
     async def close(self) -> None:
@@ -110,6 +116,14 @@ class Conversations:
             del self._current[address]
 
 
+def _encoded(request: Message, entries: List | None, *, packed: bool) -> bytes:
+    data = request.SerializeToString()
+    if entries is None:
+        return data
+    # Of two encoded parts of a message, one behind the other is the whole.
+    return data + (entries.packed() if packed else entries.spelled())
+
+
 class _Asked:
     """A call that waits for its answer."""
 
@@ -131,6 +145,8 @@ class Conversation:
         self.node = node
         # Whether it takes further calls; whether it was to go without gRPC.
         self.open = True
+        # Whether the node has said that it does.
+        self.reads_packed = False
         self._nodes = nodes
         self._tell_over = over
         self._loop = asyncio.get_running_loop()
@@ -242,6 +258,7 @@ class Conversation:
 
     async def _receive(self, message: v1.ConverseResponse) -> None:
         self._quiet_since = self._loop.time()
+        self.reads_packed = message.reads_packed
         size = 0
         for answer in message.answers:
             size += len(answer.response) + _AN_ANSWER_BYTES

@@ -8,10 +8,11 @@ from resourcelease.client.acks import CallAcks
 from resourcelease.client.caller import Caller
 from resourcelease.client.desk import Desk
 from resourcelease.client.errors import ResourceLeaseError, error_of_item
-from resourcelease.client.items import Enqueued
+from resourcelease.client.items import Enqueued, NewItem
 from resourcelease.client.lane import Lane
 from resourcelease.client.nodes import Nodes
 from resourcelease.client.options import DEFAULT_NAMESPACE, Backoff, Tls, endpoints_of, own_peer_id
+from resourcelease.client.packing import Items
 from resourcelease.client.stream import LeaseStream
 
 __all__ = ["Core"]
@@ -55,7 +56,7 @@ class Core:
         self.timeout = timeout
         self._nodes = Nodes(endpoints_of(endpoints), tls, metadata or {}, prefer_leader=prefer_leader)
         self._caller = Caller(self._nodes, timeout, backoff)
-        self._enqueueing: dict[tuple[str, float | None], Lane[v1.ItemPayload, Enqueued]] = {}
+        self._enqueueing: dict[tuple[str, float | None], Lane[NewItem, Enqueued]] = {}
         self._acking: dict[tuple[str, str], CallAcks] = {}
         self._desks: dict[tuple[str, str, float], Desk] = {}
         self._streams: dict[LeaseStream, None] = {}
@@ -92,26 +93,30 @@ class Core:
         if self._closed:
             raise RuntimeError("the client is closed")
 
-    def _lane(self, namespace: str, wait: float | None) -> Lane[v1.ItemPayload, Enqueued]:
+    def _lane(self, namespace: str, wait: float | None) -> Lane[NewItem, Enqueued]:
         lane = self._enqueueing.get((namespace, wait))
         if lane is None:
             self._must_be_open()
             _forget_idle(self._enqueueing)
 
-            async def send(items: list[v1.ItemPayload], oldest: float) -> Sequence[Enqueued | ResourceLeaseError]:
+            async def send(items: list[NewItem], oldest: float) -> Sequence[Enqueued | ResourceLeaseError]:
                 return await self._enqueue(namespace, items, wait, self._caller.left(oldest))
 
             lane = self._enqueueing[namespace, wait] = Lane(send)
         return lane
 
     async def _enqueue(
-        self, namespace: str, items: Sequence[v1.ItemPayload], wait: float | None, timeout: float
+        self, namespace: str, items: Sequence[NewItem], wait: float | None, timeout: float
     ) -> list[Enqueued | ResourceLeaseError]:
-        request = v1.EnqueueRequest(namespace=namespace, peer_id=self.peer_id, items=items)
+        request = v1.EnqueueRequest(namespace=namespace, peer_id=self.peer_id)
         # Half of the time for waiting at the node leaves the other half for another node, if this one goes.
         room = min(timeout / 2 if wait is None else wait, timeout)
         rest = max(timeout - room, timeout / 4)
-        answer: v1.EnqueueResponse = await self._caller.change("Enqueue", request, rest, wait=room)
+        answer: v1.EnqueueResponse = await self._caller.change(
+            "Enqueue", request, rest, wait=room, entries=Items(items)
+        )
+        if first := answer.first_sequence_id:
+            return [Enqueued(sequence_id, False) for sequence_id in range(first, first + len(items))]
         return [
             error_of_item(result.error)
             if result.HasField("error")

@@ -11,6 +11,7 @@ from collections import deque
 from resourcelease import v1
 from resourcelease.client.acks import CallAcks
 from resourcelease.client.caller import Caller
+from resourcelease.client.grants import leases_of
 from resourcelease.client.lease import Lease
 
 __all__ = ["Desk"]
@@ -105,7 +106,7 @@ class Desk:
 
     async def _fly(self, wishes: list[_Wish], many: int) -> None:
         wait = max(0.0, wishes[0].until - self._loop.time())
-        request = v1.LeaseRequest(namespace=self._namespace, peer_id=self._peer_id, max_items=many)
+        request = v1.LeaseRequest(namespace=self._namespace, peer_id=self._peer_id, max_items=many, reads_packed=True)
         try:
             answer: v1.LeaseResponse = await self._caller.change("Lease", request, wait=wait)
         except Exception as error:
@@ -114,7 +115,7 @@ class Desk:
                     wish.future.set_exception(copy.copy(error))
         else:
             now = self._loop.time()
-            leases = deque(Lease(granted, self._acks, self._peer_id, now) for granted in answer.leases)
+            leases = deque(leases_of(answer, self._acks, self._peer_id, now))
             self._deal(leases, wishes, now)
 
     def _deal(self, leases: deque[Lease], wishes: list[_Wish], now: float) -> None:

@@ -1,11 +1,11 @@
 """Items as a producer describes them, and what comes back."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from resourcelease import v1
 
-__all__ = ["Enqueued", "item_of", "new_item"]
+__all__ = ["Enqueued", "GivenItem", "NewItem", "item_of", "new_item"]
 
 
 class Enqueued(NamedTuple):
@@ -16,6 +16,43 @@ class Enqueued(NamedTuple):
 
     sequence_id: int
     duplicate: bool
+
+
+class NewItem(NamedTuple):
+    """An item to enqueue, as ``new_item`` makes it; the fields are those of ``ItemPayload``."""
+
+    resource_type: str
+    resource_id: str
+    body: bytes
+    # None: the default.
+    priority: int | None
+    not_before_ms: int
+    request_id: str
+    partition_key: str
+    payload_encoding: str
+    attributes: Mapping[str, str] | None
+
+    @classmethod
+    def of(cls, message: v1.ItemPayload) -> "NewItem":
+        """An item from a message."""
+        return cls(
+            message.resource_type,
+            message.resource_id,
+            message.body,
+            message.priority if message.HasField("priority") else None,
+            message.not_before_ms,
+            message.request_id,
+            message.partition_key,
+            message.payload_encoding,
+            dict(message.attributes) or None,
+        )
+
+    def message(self) -> v1.ItemPayload:
+        """The item as a message."""
+        return v1.ItemPayload(**self._asdict())
+
+
+GivenItem: TypeAlias = NewItem | v1.ItemPayload | Mapping[str, Any]
 
 
 def new_item(
@@ -29,7 +66,7 @@ def new_item(
     partition_key: str = "",
     payload_encoding: str = "",
     attributes: Mapping[str, str] | None = None,
-) -> v1.ItemPayload:
+) -> NewItem:
     """An item to enqueue: work about a resource.
 
     ``priority`` is 0 to 9, higher first, 4 if not given; ``delay`` are seconds before which it is not granted;
@@ -38,22 +75,32 @@ def new_item(
     >>> new_item("table", "orders", b"...", priority=9).priority
     9
     """
-    item = v1.ItemPayload(resource_type=resource_type, resource_id=resource_id, body=body)
-    if priority is not None:
-        item.priority = priority
-    if delay:
-        item.not_before_ms = int(delay * 1000)
-    if request_id:
-        item.request_id = request_id
-    if partition_key:
-        item.partition_key = partition_key
-    if payload_encoding:
-        item.payload_encoding = payload_encoding
-    if attributes:
-        item.attributes.update(attributes)
-    return item
+    if (
+        type(resource_type) is type(resource_id) is str
+        and type(body) is bytes
+        and priority is None
+        and not (delay or request_id or partition_key or payload_encoding or attributes)
+        and resource_type.isascii()
+        and resource_id.isascii()
+    ):
+        return NewItem(resource_type, resource_id, body, None, 0, "", "", "", None)
+    # Whatever is wrong with a field, the message says so here, and not to those whose items travel with this one.
+    message = v1.ItemPayload(
+        resource_type=resource_type,
+        resource_id=resource_id,
+        body=body,
+        priority=priority,
+        not_before_ms=int(delay * 1000) if delay else 0,
+        request_id=request_id,
+        partition_key=partition_key,
+        payload_encoding=payload_encoding,
+        attributes=attributes,
+    )
+    return NewItem.of(message)
 
 
-def item_of(given: "v1.ItemPayload | Mapping[str, Any]") -> v1.ItemPayload:
-    """An item from a message, or from the arguments of ``new_item`` as a mapping."""
-    return given if isinstance(given, v1.ItemPayload) else new_item(**given)
+def item_of(given: GivenItem) -> NewItem:
+    """An item from what ``new_item`` made, from a message, or from the arguments of ``new_item`` as a mapping."""
+    if type(given) is NewItem:
+        return given
+    return NewItem.of(given) if isinstance(given, v1.ItemPayload) else new_item(**given)  # type: ignore[arg-type]

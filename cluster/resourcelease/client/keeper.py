@@ -56,7 +56,7 @@ class Keeper:
 
     def add(self, lease: Lease) -> None:
         """Holds a lease from now on."""
-        self.held[lease.handle.lease_id] = lease
+        self.held[lease.fence] = lease
         if self._timer is None or lease.deadline < self._timer_at:
             self._arm(lease.deadline)
         if self._task is None:
@@ -64,7 +64,7 @@ class Keeper:
 
     def discard(self, lease: Lease) -> None:
         """Holds it no more."""
-        self.held.pop(lease.handle.lease_id, None)
+        self.held.pop(lease.fence, None)
 
     def lose(self, fence: int, error: ResourceLeaseError) -> None:
         """Marks the lease with this fence as lost, if it is held."""
@@ -100,7 +100,7 @@ class Keeper:
 
     def _forget(self, lost: Iterable[Lease]) -> None:
         for lease in lost:
-            self.held.pop(lease.handle.lease_id, None)
+            self.held.pop(lease.fence, None)
             if self._on_lost is not None and lease.error is not None:
                 self._on_lost(lease.error)
 
@@ -122,7 +122,7 @@ class Keeper:
         expired = [lease for lease in self.held.values() if lease.deadline <= now]
         for lease in expired:
             error = LeaseLost(f"the lease on item {lease.sequence_id} ran out before a heartbeat was answered")
-            self.lose(lease.handle.lease_id, error)
+            self.lose(lease.fence, error)
         if expired and self._on_expired is not None:
             self._on_expired(expired)
         if self.held:

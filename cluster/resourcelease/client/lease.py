@@ -91,6 +91,34 @@ class Acks(Protocol):
         ...
 
 
+class Granted(Protocol):
+    """What an answer says of leases, each at its place in it."""
+
+    def body(self, place: int) -> bytes:
+        """What the producer sent along."""
+        ...
+
+    def resource_type(self, place: int) -> str:
+        """The kind of resource."""
+        ...
+
+    def resource_id(self, place: int) -> str:
+        """The resource."""
+        ...
+
+    def payload(self, place: int) -> v1.ItemPayload:
+        """The whole item."""
+        ...
+
+    def last_error(self, place: int) -> v1.Failure | None:
+        """How the attempt before failed, if it did."""
+        ...
+
+    def enqueued_at_ms(self, place: int) -> int:
+        """When the item was enqueued."""
+        ...
+
+
 class Lease:
     """The right to work on one item until a deadline.
 
@@ -111,62 +139,70 @@ class Lease:
         "_error",
         "_granted",
         "_lost",
+        "_place",
         "_settled",
         "_task",
+        "attempt",
         "deadline",
-        "handle",
-        "payload",
+        "fence",
         "peer_id",
+        "sequence_id",
     )
 
-    def __init__(self, granted: v1.Lease, acks: Acks, peer_id: str, now: float) -> None:
+    def __init__(
+        self,
+        sequence_id: int,
+        attempt: int,
+        fence: int,
+        granted: Granted,
+        place: int,
+        acks: Acks,
+        peer_id: str,
+        now: float,
+        remaining: float,
+    ) -> None:
+        self.sequence_id = sequence_id
+        """The item's name for life, in its namespace."""
+        self.attempt = attempt
+        """Which attempt at the item this is, from 1."""
+        self.fence = fence
+        """Rises with every grant: pass it to each store, and have the store refuse a lower one."""
         self._granted = granted
+        self._place = place
         self._acks = acks
-        self.handle = granted.handle
-        """What acks show; with it ``Client.complete`` and its siblings work too."""
-        self.payload = granted.payload
-        """The item as it was enqueued."""
         self.peer_id = peer_id
         """Who holds the lease."""
-        remaining = granted.remaining_ms / 1000
         self.deadline = now + remaining - min(MARGIN * remaining, MOST_MARGIN_SECONDS)
         """When the lease ends, as the event loop's time; heartbeats move it."""
         self._lost: asyncio.Event | None = None
         self._error: ResourceLeaseError | None = None
-        self._settled = False
-        self._cancelled = False
-        self._completed = False
+        self._settled = self._cancelled = self._completed = False
         self._task: asyncio.Task[object] | None = None
 
     @property
-    def sequence_id(self) -> int:
-        """The item's name for life, in its namespace."""
-        return self.handle.sequence_id
+    def handle(self) -> v1.Handle:
+        """What acks show; with it ``Client.complete`` and its siblings work too."""
+        return v1.Handle(sequence_id=self.sequence_id, attempt=self.attempt, lease_id=self.fence)
 
     @property
-    def attempt(self) -> int:
-        """Which attempt at the item this is, from 1."""
-        return self.handle.attempt
-
-    @property
-    def fence(self) -> int:
-        """Rises with every grant: pass it to each store, and have the store refuse a lower one."""
-        return self.handle.lease_id
+    def payload(self) -> v1.ItemPayload:
+        """The item as it was enqueued."""
+        return self._granted.payload(self._place)
 
     @property
     def resource_type(self) -> str:
         """The kind of resource that the work is about."""
-        return self.payload.resource_type
+        return self._granted.resource_type(self._place)
 
     @property
     def resource_id(self) -> str:
         """The resource."""
-        return self.payload.resource_id
+        return self._granted.resource_id(self._place)
 
     @property
     def body(self) -> bytes:
         """What the producer sent along."""
-        return self.payload.body
+        return self._granted.body(self._place)
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -176,12 +212,12 @@ class Lease:
     @property
     def last_error(self) -> v1.Failure | None:
         """What went wrong in the attempt before, if it was failed."""
-        return self._granted.last_error if self._granted.HasField("last_error") else None
+        return self._granted.last_error(self._place)
 
     @property
     def enqueued_at_ms(self) -> int:
         """When the item was enqueued, wall time in milliseconds."""
-        return self._granted.enqueued_at_ms
+        return self._granted.enqueued_at_ms(self._place)
 
     @property
     def lost(self) -> asyncio.Event:

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from resourcelease import v1
 from resourcelease.client.core import Core
 from resourcelease.client.errors import Backpressure, QueueFull, ResourceLeaseError, SomeRefused
-from resourcelease.client.items import Enqueued, item_of, new_item
+from resourcelease.client.items import Enqueued, GivenItem, NewItem, item_of, new_item
 from resourcelease.client.lane import MOST_BYTES, MOST_ENTRIES, MOST_JOINED
 
 __all__ = ["Producing"]
@@ -73,7 +71,7 @@ class Producing(Core):
 
     async def enqueue_many(
         self,
-        items: Iterable[v1.ItemPayload | Mapping[str, Any]],
+        items: Iterable[GivenItem],
         *,
         wait: float | None = None,
         timeout: float | None = None,
@@ -92,12 +90,13 @@ class Producing(Core):
         results: list[Enqueued | ResourceLeaseError] = []
         for batch, size in _batches(items):
             results += await self._enqueue_batch(batch, size, wait, timeout, namespace or self.namespace)
-        if any(isinstance(result, ResourceLeaseError) for result in results):
+        kept = [result for result in results if isinstance(result, Enqueued)]
+        if len(kept) < len(results):
             raise SomeRefused(results)
-        return [result for result in results if isinstance(result, Enqueued)]
+        return kept
 
     async def _enqueue_batch(
-        self, items: list[v1.ItemPayload], size: int, wait: float | None, timeout: float | None, namespace: str
+        self, items: list[NewItem], size: int, wait: float | None, timeout: float | None, namespace: str
     ) -> list[Enqueued | ResourceLeaseError]:
         """One call, and further ones for those that found no room."""
         patience = timeout or self.timeout
@@ -129,9 +128,9 @@ class Producing(Core):
         await asyncio.sleep(pause)
 
 
-def _batches(items: Iterable[v1.ItemPayload | Mapping[str, Any]]) -> Iterable[tuple[list[v1.ItemPayload], int]]:
+def _batches(items: Iterable[GivenItem]) -> Iterable[tuple[list[NewItem], int]]:
     """As many at a time as a call carries, with what they weigh."""
-    batch: list[v1.ItemPayload] = []
+    batch: list[NewItem] = []
     size = 0
     for given in items:
         item = item_of(given)

@@ -11,6 +11,7 @@ from resourcelease import v1
 from resourcelease.client.acks import GONE, lose_the_gone
 from resourcelease.client.caller import Caller
 from resourcelease.client.errors import LeaseLost, ResourceLeaseError, error_of_item
+from resourcelease.client.grants import leases_of_messages
 from resourcelease.client.keeper import LEAST_INTERVAL, Keeper, settle_heartbeats
 from resourcelease.client.lane import Lane
 from resourcelease.client.lease import GOODBYE_SECONDS, Lease
@@ -131,12 +132,12 @@ class LeaseStream(AsyncIterator[Lease]):
         """Ends many items well; says of each what was against it."""
         for lease in leases:
             self._keeper.discard(lease)
-            self._verdicts[lease.handle.lease_id] = lease
+            self._verdicts[lease.fence] = lease
         try:
             verdicts = await self._completing.put_many(leases)
         finally:
             for lease in leases:
-                self._verdicts.pop(lease.handle.lease_id, None)
+                self._verdicts.pop(lease.fence, None)
         lose_the_gone(leases, verdicts)
         return verdicts
 
@@ -167,7 +168,7 @@ class LeaseStream(AsyncIterator[Lease]):
     @contextmanager
     def _settling(self, lease: Lease) -> Iterator[None]:
         """While a verdict is on its way its lease is no more kept, but still ours."""
-        fence = lease.handle.lease_id
+        fence = lease.fence
         self._keeper.discard(lease)
         self._verdicts[fence] = lease
         try:
@@ -266,7 +267,7 @@ class LeaseStream(AsyncIterator[Lease]):
 
     def _take(self, pushed: v1.WorkLeases) -> None:
         now = self._loop.time()
-        leases = [Lease(granted, self, self.peer_id, now) for granted in pushed.leases]
+        leases = leases_of_messages(pushed.leases, self, self.peer_id, now)
         self._unused = max(0, self._unused - len(leases))
         for lease in leases:
             self._keeper.add(lease)

@@ -79,7 +79,7 @@ class Working(Core):
         if isinstance(lease, Lease):
             await lease.complete()
         else:
-            await self._acks(namespace, peer_id).completing.put(lease)
+            await self._acks(namespace, peer_id).completing.put(_parts(lease))
 
     async def fail(
         self,
@@ -153,7 +153,7 @@ class Working(Core):
             if known:
                 verdicts = await complete_all(known)
             else:
-                bare = [lease for lease in held if isinstance(lease, v1.Handle)]
+                bare = [_parts(lease) for lease in held if isinstance(lease, v1.Handle)]
                 verdicts = await self._acks(namespace, peer_id).completing.put_many(bare)
             for at, verdict in zip(places, verdicts, strict=True):
                 results[at] = verdict
@@ -167,6 +167,10 @@ class Working(Core):
             await asyncio.gather(*map(settle, parts))
         if any(results):
             raise SomeRefused(results)
+
+
+def _parts(handle: v1.Handle) -> tuple[int, int, int]:
+    return handle.sequence_id, handle.attempt, handle.lease_id
 
 
 def _handle(lease: Held) -> v1.Handle:

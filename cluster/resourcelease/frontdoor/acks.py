@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from resourcelease import v1
 from resourcelease.frontdoor import answers
-from resourcelease.frontdoor.intake import Handles, check_count, handle_columns
+from resourcelease.frontdoor.intake import Handles, check_count, handle_columns, handles_of_packed
 from resourcelease.frontdoor.refusals import refuse
 from resourcelease.frontdoor.replica import Replica, expect
 from resourcelease.model.errors import Refusal
@@ -35,10 +35,15 @@ class Acks:
         """``field`` is the path of a handle, with {} for its place."""
         check_count(entries, _list_of(field))
         columns = handle_columns([entry.handle for entry in entries], field)
+        return _completed(expect(await self._replica.run(Complete(call, *columns), remaining_s), Acked), field)
+
+    async def complete_packed(
+        self, call: Call, packed: v1.PackedHandles, field: str, remaining_s: float | None
+    ) -> v1.CompleteResponse:
+        """The same for handles that came as columns; ``field`` is what names one in a refusal."""
+        columns = handles_of_packed(packed, field)
         result = expect(await self._replica.run(Complete(call, *columns), remaining_s), Acked)
-        return v1.CompleteResponse(
-            results=answers.acked(result, _COMPLETED, lambda error: v1.CompleteResult(error=error), field)
-        )
+        return _completed(result, field) if result.refused else v1.CompleteResponse(completed=result.total)
 
     async def heartbeat(
         self, call: Call, handles: Sequence[v1.Handle], all_of_peer: bool, field: str, remaining_s: float | None
@@ -92,6 +97,12 @@ class Acks:
         columns = handle_columns(handles, field)
         result = expect(await self._replica.run(GiveBack(call, *columns), remaining_s), Acked)
         return v1.FailResponse(results=answers.acked(result, _FAILED, lambda error: v1.FailResult(error=error), field))
+
+
+def _completed(result: Acked, field: str) -> v1.CompleteResponse:
+    return v1.CompleteResponse(
+        results=answers.acked(result, _COMPLETED, lambda error: v1.CompleteResult(error=error), field)
+    )
 
 
 class _Wish(NamedTuple):

@@ -18,6 +18,7 @@ __all__ = [
     "enqueued",
     "failure",
     "leases",
+    "packed_leases",
     "payload",
 ]
 
@@ -37,9 +38,11 @@ def depth_of(queue: QueueView | None) -> v1.Depth:
     return v1.Depth(pending=queue.pending, active=queue.active, delayed=queue.delayed)
 
 
-def enqueued(result: Enqueued) -> v1.EnqueueResponse:
-    """A response with one result an item, and nothing else yet."""
+def enqueued(result: Enqueued, *, packed: bool = False) -> v1.EnqueueResponse:
+    """A response with one result an item, or the first id where that is enough, and nothing else yet."""
     if not result.refused and not result.duplicates:
+        if packed and isinstance(result.sequence_ids, range):
+            return v1.EnqueueResponse(first_sequence_id=result.sequence_ids[0])
         # Put together from parts: a message an item would cost more than all else that is done for it here.
         ids = [varint(i) for i in result.sequence_ids]
         lengths = [len(each) for each in ids]
@@ -82,6 +85,41 @@ def leases(granted: Granted, key: bytes) -> bytes:
             lease += _before(sequence_id, *before[place])
         found += (key, varint(len(lease)), lease)
     return b"".join(found)
+
+
+def packed_leases(granted: Granted) -> v1.PackedLeases | None:
+    """Leases as columns; None where they cannot be said so, or there are none."""
+    if granted.before or not granted.sequence_ids:
+        return None
+    columns = list(zip(*granted.rows, strict=True))
+    resource_type, resource_id, partition_key, encoding, attributes, body, request_id, priority, at_ms, _ = columns
+    if any(attributes):
+        return None
+    return v1.PackedLeases(
+        handles=v1.PackedHandles(
+            sequence_ids=granted.sequence_ids, attempts=_values(granted.attempts), lease_ids=granted.fences
+        ),
+        items=v1.PackedItems(
+            count=len(granted.sequence_ids),
+            resource_types=_values(resource_type),
+            resource_ids=resource_id,
+            bodies=_values(body, b""),
+            priorities=_values(priority),
+            request_ids=_values(request_id, ""),
+            partition_keys=_values(partition_key, ""),
+            payload_encodings=_values(encoding, ""),
+        ),
+        deadline_ms=granted.deadline_ms,
+        remaining_ms=granted.left_ms,
+        enqueued_at_ms=_values(at_ms),
+    )
+
+
+def _values(column: Sequence[Any], empty: Any = None) -> Sequence[Any]:
+    """A column of a packed list: none where it is empty throughout, one where all are the same."""
+    if column.count(column[0]) == len(column):
+        return [column[0]] if column[0] or empty is None else []
+    return column if empty is None or all(column) else [value or empty for value in column]
 
 
 def _encoded(row: Sequence[Any]) -> bytes:

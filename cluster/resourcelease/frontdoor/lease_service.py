@@ -7,7 +7,7 @@ from resourcelease.frontdoor import answers
 from resourcelease.frontdoor.acks import Acks
 from resourcelease.frontdoor.callers import Caller
 from resourcelease.frontdoor.granter import Granter
-from resourcelease.frontdoor.intake import packed_items
+from resourcelease.frontdoor.intake import items_of
 from resourcelease.frontdoor.leasing import LeaseWaiter
 from resourcelease.frontdoor.refusals import Refused, refuse
 from resourcelease.frontdoor.relief import Relief
@@ -44,17 +44,17 @@ class Leases:
 
     async def enqueue(self, caller: Caller, request: v1.EnqueueRequest) -> v1.EnqueueResponse:
         """Appends items; waits while backpressure is on."""
-        items = packed_items(request.items)
+        items, size, delayed = items_of(request)
         call = caller.call(request, memorable=True)
         remaining_s = caller.remaining_s()
         answer = self._replica.start(Enqueue(call, items), remaining_s)
-        if isinstance(answer, asyncio.Future) and not request.items[0].not_before_ms:
-            self._granter.coming(call.namespace, len(request.items))
+        if isinstance(answer, asyncio.Future) and not delayed:
+            self._granter.coming(call.namespace, size)
         result = expect(await answer, Enqueued)
         if _pushed_back(result):
             stated_ms = request.wait_ms if request.HasField("wait_ms") else None
             result = await self._enqueue_later(call, items, result, wait_s(stated_ms, remaining_s))
-        response = answers.enqueued(result)
+        response = answers.enqueued(result, packed=request.HasField("packed"))
         self._tell_position(response, call.namespace)
         return response
 
@@ -92,7 +92,11 @@ class Leases:
             granted = await waiter.wait(wait_s(stated_ms, caller.remaining_s()))
         finally:
             self._waiters.discard(waiter)
-        response = v1.LeaseResponse.FromString(answers.leases(granted, _LEASES))
+        packed = answers.packed_leases(granted) if request.reads_packed else None
+        if packed is not None:
+            response = v1.LeaseResponse(packed=packed)
+        else:
+            response = v1.LeaseResponse.FromString(answers.leases(granted, _LEASES))
         self._tell_position(response, call.namespace)
         return response
 
@@ -115,7 +119,13 @@ class Leases:
     async def complete(self, caller: Caller, request: v1.CompleteRequest) -> v1.CompleteResponse:
         """Ends items well."""
         call = caller.call(request, needs_peer=True)
-        answer = await self._acks.complete(call, request.entries, "entries[{}].handle", caller.remaining_s())
+        field = "entries[{}].handle"
+        if request.HasField("packed"):
+            if request.entries:
+                refuse("give either this or entries", "packed")
+            answer = await self._acks.complete_packed(call, request.packed, field, caller.remaining_s())
+        else:
+            answer = await self._acks.complete(call, request.entries, field, caller.remaining_s())
         answer.position.CopyFrom(self._replica.position(call.namespace))
         return answer
 

@@ -62,7 +62,7 @@ class Replies(Departures):
             message, before = self._messages[-1]
             self._messages[-1] = (message, before + size)
             return message
-        message = v1.ConverseResponse()
+        message = v1.ConverseResponse(reads_packed=True)
         self._messages.append((message, size))
         self._came()
         return message

@@ -1,6 +1,6 @@
 """A look at a large request before it is read: a message of empty entries takes fifty times its size once read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from resourcelease.model.limits import MAX_ITEMS_PER_OP
 
@@ -11,13 +11,18 @@ _LARGE_BYTES = 256 * 1024
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
-def too_many_entries(data: bytes, fields: Sequence[int]) -> bool:
+_NONE: Mapping[int, Sequence[int]] = {}
+
+
+def too_many_entries(data: bytes, fields: Sequence[int], nested: Mapping[int, Sequence[int]] = _NONE) -> bool:
     """Whether one of the repeated fields has more than MAX_ITEMS_PER_OP entries; False also for what is no message.
+
+    ``nested`` has the repeated fields of messages inside, by the number of the field that holds such a one.
 
     >>> too_many_entries(b"\\x22\\x00" * 200_000, [4])
     True
     """
-    if len(data) < _LARGE_BYTES or not fields:
+    if len(data) < _LARGE_BYTES or not (fields or nested):
         return False
     counts = dict.fromkeys(fields, 0)
     at, end = 0, len(data)
@@ -31,6 +36,8 @@ def too_many_entries(data: bytes, fields: Sequence[int]) -> bool:
                     return True
             if kind == _LENGTH:
                 length, at = _varint(data, at)
+                if number in nested and too_many_entries(data[at : at + length], nested[number]):
+                    return True
                 at += length
             elif kind == _VARINT:
                 _, at = _varint(data, at)

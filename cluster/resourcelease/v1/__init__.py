@@ -100,6 +100,11 @@ from resourcelease.v1.lease_pb2 import (
     LeaseRequest,
     LeaseResponse,
 )
+from resourcelease.v1.packed_pb2 import (
+    PackedHandles,
+    PackedItems,
+    PackedLeases,
+)
 from resourcelease.v1.queue_pb2 import (
     NamespaceSummary,
     Queue,
@@ -211,6 +216,9 @@ __all__ = [
     "NamespaceSummary",
     "NodeDigest",
     "NodeRole",
+    "PackedHandles",
+    "PackedItems",
+    "PackedLeases",
     "PageSummary",
     "PauseRequest",
     "PauseResponse",

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fresourcelease/v1/converse.proto\x12\x10resourcelease.v1\"S\n\x0f\x43onverseRequest\x12-\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1e.resourcelease.v1.ConverseCall\x12\x11\n\tcancelled\x18\x02 \x03(\x03\"\x9e\x01\n\x0c\x43onverseCall\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x30\n\x06method\x18\x02 \x01(\x0e\x32 .resourcelease.v1.ConverseMethod\x12\x0f\n\x07request\x18\x03 \x01(\x0c\x12\x17\n\ntimeout_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0btraceparent\x18\x05 \x01(\tB\r\n\x0b_timeout_ms\"x\n\x10\x43onverseResponse\x12\x31\n\x07\x61nswers\x18\x01 \x03(\x0b\x32 .resourcelease.v1.ConverseAnswer\x12\x31\n\x07go_away\x18\x02 \x01(\x0b\x32 .resourcelease.v1.ConverseGoAway\"P\n\x0e\x43onverseAnswer\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x12\n\x08response\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06status\x18\x03 \x01(\x0cH\x00\x42\x08\n\x06result\"!\n\x0e\x43onverseGoAway\x12\x0f\n\x07message\x18\x01 \x01(\t*\xe2\x02\n\x0e\x43onverseMethod\x12\x1f\n\x1b\x43ONVERSE_METHOD_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43ONVERSE_METHOD_ENQUEUE\x10\x01\x12\x19\n\x15\x43ONVERSE_METHOD_LEASE\x10\x02\x12\x1d\n\x19\x43ONVERSE_METHOD_HEARTBEAT\x10\x03\x12\x1c\n\x18\x43ONVERSE_METHOD_COMPLETE\x10\x04\x12\x18\n\x14\x43ONVERSE_METHOD_FAIL\x10\x05\x12\x19\n\x15\x43ONVERSE_METHOD_DRAIN\x10\x06\x12\x1b\n\x17\x43ONVERSE_METHOD_RESTORE\x10\x07\x12#\n\x1f\x43ONVERSE_METHOD_REQUIRE_VERSION\x10\x08\x12 \n\x1c\x43ONVERSE_METHOD_BEGIN_EFFECT\x10\t\x12!\n\x1d\x43ONVERSE_METHOD_FINISH_EFFECT\x10\nBI\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fresourcelease/v1/converse.proto\x12\x10resourcelease.v1\"S\n\x0f\x43onverseRequest\x12-\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1e.resourcelease.v1.ConverseCall\x12\x11\n\tcancelled\x18\x02 \x03(\x03\"\x9e\x01\n\x0c\x43onverseCall\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x30\n\x06method\x18\x02 \x01(\x0e\x32 .resourcelease.v1.ConverseMethod\x12\x0f\n\x07request\x18\x03 \x01(\x0c\x12\x17\n\ntimeout_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0btraceparent\x18\x05 \x01(\tB\r\n\x0b_timeout_ms\"\x8e\x01\n\x10\x43onverseResponse\x12\x31\n\x07\x61nswers\x18\x01 \x03(\x0b\x32 .resourcelease.v1.ConverseAnswer\x12\x31\n\x07go_away\x18\x02 \x01(\x0b\x32 .resourcelease.v1.ConverseGoAway\x12\x14\n\x0creads_packed\x18\x03 \x01(\x08\"P\n\x0e\x43onverseAnswer\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x12\n\x08response\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06status\x18\x03 \x01(\x0cH\x00\x42\x08\n\x06result\"!\n\x0e\x43onverseGoAway\x12\x0f\n\x07message\x18\x01 \x01(\t*\xe2\x02\n\x0e\x43onverseMethod\x12\x1f\n\x1b\x43ONVERSE_METHOD_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43ONVERSE_METHOD_ENQUEUE\x10\x01\x12\x19\n\x15\x43ONVERSE_METHOD_LEASE\x10\x02\x12\x1d\n\x19\x43ONVERSE_METHOD_HEARTBEAT\x10\x03\x12\x1c\n\x18\x43ONVERSE_METHOD_COMPLETE\x10\x04\x12\x18\n\x14\x43ONVERSE_METHOD_FAIL\x10\x05\x12\x19\n\x15\x43ONVERSE_METHOD_DRAIN\x10\x06\x12\x1b\n\x17\x43ONVERSE_METHOD_RESTORE\x10\x07\x12#\n\x1f\x43ONVERSE_METHOD_REQUIRE_VERSION\x10\x08\x12 \n\x1c\x43ONVERSE_METHOD_BEGIN_EFFECT\x10\t\x12!\n\x1d\x43ONVERSE_METHOD_FINISH_EFFECT\x10\nBI\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,16 +32,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'resourcelease.v1.converse_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020resourcelease.v1P\001Z resourcelease/v1;resourceleasev1\252\002\020ResourceLease.V1'
-  _globals['_CONVERSEMETHOD']._serialized_start=539
-  _globals['_CONVERSEMETHOD']._serialized_end=893
+  _globals['_CONVERSEMETHOD']._serialized_start=562
+  _globals['_CONVERSEMETHOD']._serialized_end=916
   _globals['_CONVERSEREQUEST']._serialized_start=53
   _globals['_CONVERSEREQUEST']._serialized_end=136
   _globals['_CONVERSECALL']._serialized_start=139
   _globals['_CONVERSECALL']._serialized_end=297
-  _globals['_CONVERSERESPONSE']._serialized_start=299
-  _globals['_CONVERSERESPONSE']._serialized_end=419
-  _globals['_CONVERSEANSWER']._serialized_start=421
-  _globals['_CONVERSEANSWER']._serialized_end=501
-  _globals['_CONVERSEGOAWAY']._serialized_start=503
-  _globals['_CONVERSEGOAWAY']._serialized_end=536
+  _globals['_CONVERSERESPONSE']._serialized_start=300
+  _globals['_CONVERSERESPONSE']._serialized_end=442
+  _globals['_CONVERSEANSWER']._serialized_start=444
+  _globals['_CONVERSEANSWER']._serialized_end=524
+  _globals['_CONVERSEGOAWAY']._serialized_start=526
+  _globals['_CONVERSEGOAWAY']._serialized_end=559
 # @@protoc_insertion_point(module_scope)

@@ -180,6 +180,11 @@ class ConverseResponse(_message.Message):
 
     ANSWERS_FIELD_NUMBER: _builtins.int
     GO_AWAY_FIELD_NUMBER: _builtins.int
+    READS_PACKED_FIELD_NUMBER: _builtins.int
+    reads_packed: _builtins.bool
+    """Whether this node reads `packed` in requests; said in every message. A client sends it in this conversation only
+    once it has been told so.
+    """
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConverseAnswer]:
         """Answers, each to one call."""
@@ -193,10 +198,11 @@ class ConverseResponse(_message.Message):
         *,
         answers: _abc.Iterable[Global___ConverseAnswer] | None = ...,
         go_away: Global___ConverseGoAway | None = ...,
+        reads_packed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["go_away", b"go_away"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "go_away", b"go_away"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "go_away", b"go_away", "reads_packed", b"reads_packed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from resourcelease.v1 import common_pb2 as resourcelease_dot_v1_dot_common__pb2
 from resourcelease.v1 import errors_pb2 as resourcelease_dot_v1_dot_errors__pb2
 from resourcelease.v1 import item_pb2 as resourcelease_dot_v1_dot_item__pb2
+from resourcelease.v1 import packed_pb2 as resourcelease_dot_v1_dot_packed__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cresourcelease/v1/lease.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/common.proto\x1a\x1dresourcelease/v1/errors.proto\x1a\x1bresourcelease/v1/item.proto\"\x9a\x01\n\x0e\x45nqueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12,\n\x05items\x18\x04 \x03(\x0b\x32\x1d.resourcelease.v1.ItemPayload\x12\x14\n\x07wait_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_wait_ms\"\x9c\x01\n\x0f\x45nqueueResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x30\n\x07results\x18\x02 \x03(\x0b\x32\x1f.resourcelease.v1.EnqueueResult\x12&\n\x05\x64\x65pth\x18\x03 \x01(\x0b\x32\x17.resourcelease.v1.Depth\"w\n\rEnqueueResult\x12.\n\x08\x65nqueued\x18\x01 \x01(\x0b\x32\x1a.resourcelease.v1.EnqueuedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"2\n\x08\x45nqueued\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x03\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"\x9f\x01\n\x0cLeaseRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x11\n\tmax_items\x18\x04 \x01(\x05\x12\x14\n\x07wait_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x06 \x01(\x03\x12\r\n\x05tried\x18\x07 \x01(\x05\x42\n\n\x08_wait_ms\"\x91\x01\n\rLeaseResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\'\n\x06leases\x18\x02 \x03(\x0b\x32\x17.resourcelease.v1.Lease\x12&\n\x05\x64\x65pth\x18\x03 \x01(\x0b\x32\x17.resourcelease.v1.Depth\"\x81\x02\n\x10HeartbeatRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12)\n\x07handles\x18\x04 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x13\n\x0b\x61ll_of_peer\x18\x05 \x01(\x08\x12\x42\n\x08metadata\x18\x06 \x03(\x0b\x32\x30.resourcelease.v1.HeartbeatRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa3\x01\n\x11HeartbeatResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x32\n\x07results\x18\x02 \x03(\x0b\x32!.resourcelease.v1.HeartbeatResult\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x03 \x01(\x03\x12\x14\n\x0cremaining_ms\x18\x04 \x01(\x03\"y\n\x0fHeartbeatResult\x12.\n\x08\x65xtended\x18\x01 \x01(\x0b\x32\x1a.resourcelease.v1.ExtendedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"\n\n\x08\x45xtended\"}\n\x0f\x43ompleteRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x30\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1f.resourcelease.v1.CompleteEntry\"9\n\rCompleteEntry\x12(\n\x06handle\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.Handle\"v\n\x10\x43ompleteResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x31\n\x07results\x18\x02 \x03(\x0b\x32 .resourcelease.v1.CompleteResult\"z\n\x0e\x43ompleteResult\x12\x30\n\tcompleted\x18\x01 \x01(\x0b\x32\x1b.resourcelease.v1.CompletedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"\x0b\n\tCompleted\"u\n\x0b\x46\x61ilRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12,\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1b.resourcelease.v1.FailEntry\"\xb8\x01\n\tFailEntry\x12(\n\x06handle\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.Handle\x12(\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.resourcelease.v1.Failure\x12\x14\n\x07requeue\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\tgive_back\x18\x05 \x01(\x08\x42\n\n\x08_requeueB\x0b\n\t_delay_ms\"n\n\x0c\x46\x61ilResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12-\n\x07results\x18\x02 \x03(\x0b\x32\x1c.resourcelease.v1.FailResult\"p\n\nFailResult\x12*\n\x06\x66\x61iled\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.FailedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"\x08\n\x06\x46\x61iledBI\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cresourcelease/v1/lease.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/common.proto\x1a\x1dresourcelease/v1/errors.proto\x1a\x1bresourcelease/v1/item.proto\x1a\x1dresourcelease/v1/packed.proto\"\xc9\x01\n\x0e\x45nqueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12,\n\x05items\x18\x04 \x03(\x0b\x32\x1d.resourcelease.v1.ItemPayload\x12\x14\n\x07wait_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12-\n\x06packed\x18\x06 \x01(\x0b\x32\x1d.resourcelease.v1.PackedItemsB\n\n\x08_wait_ms\"\xb7\x01\n\x0f\x45nqueueResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x30\n\x07results\x18\x02 \x03(\x0b\x32\x1f.resourcelease.v1.EnqueueResult\x12&\n\x05\x64\x65pth\x18\x03 \x01(\x0b\x32\x17.resourcelease.v1.Depth\x12\x19\n\x11\x66irst_sequence_id\x18\x04 \x01(\x03\"w\n\rEnqueueResult\x12.\n\x08\x65nqueued\x18\x01 \x01(\x0b\x32\x1a.resourcelease.v1.EnqueuedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"2\n\x08\x45nqueued\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x03\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"\xb5\x01\n\x0cLeaseRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x11\n\tmax_items\x18\x04 \x01(\x05\x12\x14\n\x07wait_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x06 \x01(\x03\x12\r\n\x05tried\x18\x07 \x01(\x05\x12\x14\n\x0creads_packed\x18\x08 \x01(\x08\x42\n\n\x08_wait_ms\"\xc1\x01\n\rLeaseResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\'\n\x06leases\x18\x02 \x03(\x0b\x32\x17.resourcelease.v1.Lease\x12&\n\x05\x64\x65pth\x18\x03 \x01(\x0b\x32\x17.resourcelease.v1.Depth\x12.\n\x06packed\x18\x04 \x01(\x0b\x32\x1e.resourcelease.v1.PackedLeases\"\x81\x02\n\x10HeartbeatRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12)\n\x07handles\x18\x04 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x13\n\x0b\x61ll_of_peer\x18\x05 \x01(\x08\x12\x42\n\x08metadata\x18\x06 \x03(\x0b\x32\x30.resourcelease.v1.HeartbeatRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa3\x01\n\x11HeartbeatResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x32\n\x07results\x18\x02 \x03(\x0b\x32!.resourcelease.v1.HeartbeatResult\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x03 \x01(\x03\x12\x14\n\x0cremaining_ms\x18\x04 \x01(\x03\"y\n\x0fHeartbeatResult\x12.\n\x08\x65xtended\x18\x01 \x01(\x0b\x32\x1a.resourcelease.v1.ExtendedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"\n\n\x08\x45xtended\"\xae\x01\n\x0f\x43ompleteRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x30\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1f.resourcelease.v1.CompleteEntry\x12/\n\x06packed\x18\x05 \x01(\x0b\x32\x1f.resourcelease.v1.PackedHandles\"9\n\rCompleteEntry\x12(\n\x06handle\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.Handle\"\x89\x01\n\x10\x43ompleteResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12\x31\n\x07results\x18\x02 \x03(\x0b\x32 .resourcelease.v1.CompleteResult\x12\x11\n\tcompleted\x18\x03 \x01(\x05\"z\n\x0e\x43ompleteResult\x12\x30\n\tcompleted\x18\x01 \x01(\x0b\x32\x1b.resourcelease.v1.CompletedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"\x0b\n\tCompleted\"u\n\x0b\x46\x61ilRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12,\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1b.resourcelease.v1.FailEntry\"\xb8\x01\n\tFailEntry\x12(\n\x06handle\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.Handle\x12(\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.resourcelease.v1.Failure\x12\x14\n\x07requeue\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08\x64\x65lay_ms\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\tgive_back\x18\x05 \x01(\x08\x42\n\n\x08_requeueB\x0b\n\t_delay_ms\"n\n\x0c\x46\x61ilResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12-\n\x07results\x18\x02 \x03(\x0b\x32\x1c.resourcelease.v1.FailResult\"p\n\nFailResult\x12*\n\x06\x66\x61iled\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.FailedH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"\x08\n\x06\x46\x61iledBI\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,46 +38,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\020resourcelease.v1P\001Z resourcelease/v1;resourceleasev1\252\002\020ResourceLease.V1'
   _globals['_HEARTBEATREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_HEARTBEATREQUEST_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_ENQUEUEREQUEST']._serialized_start=142
-  _globals['_ENQUEUEREQUEST']._serialized_end=296
-  _globals['_ENQUEUERESPONSE']._serialized_start=299
-  _globals['_ENQUEUERESPONSE']._serialized_end=455
-  _globals['_ENQUEUERESULT']._serialized_start=457
-  _globals['_ENQUEUERESULT']._serialized_end=576
-  _globals['_ENQUEUED']._serialized_start=578
-  _globals['_ENQUEUED']._serialized_end=628
-  _globals['_LEASEREQUEST']._serialized_start=631
-  _globals['_LEASEREQUEST']._serialized_end=790
-  _globals['_LEASERESPONSE']._serialized_start=793
-  _globals['_LEASERESPONSE']._serialized_end=938
-  _globals['_HEARTBEATREQUEST']._serialized_start=941
-  _globals['_HEARTBEATREQUEST']._serialized_end=1198
-  _globals['_HEARTBEATREQUEST_METADATAENTRY']._serialized_start=1151
-  _globals['_HEARTBEATREQUEST_METADATAENTRY']._serialized_end=1198
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1201
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1364
-  _globals['_HEARTBEATRESULT']._serialized_start=1366
-  _globals['_HEARTBEATRESULT']._serialized_end=1487
-  _globals['_EXTENDED']._serialized_start=1489
-  _globals['_EXTENDED']._serialized_end=1499
-  _globals['_COMPLETEREQUEST']._serialized_start=1501
-  _globals['_COMPLETEREQUEST']._serialized_end=1626
-  _globals['_COMPLETEENTRY']._serialized_start=1628
-  _globals['_COMPLETEENTRY']._serialized_end=1685
-  _globals['_COMPLETERESPONSE']._serialized_start=1687
-  _globals['_COMPLETERESPONSE']._serialized_end=1805
-  _globals['_COMPLETERESULT']._serialized_start=1807
-  _globals['_COMPLETERESULT']._serialized_end=1929
-  _globals['_COMPLETED']._serialized_start=1931
-  _globals['_COMPLETED']._serialized_end=1942
-  _globals['_FAILREQUEST']._serialized_start=1944
-  _globals['_FAILREQUEST']._serialized_end=2061
-  _globals['_FAILENTRY']._serialized_start=2064
-  _globals['_FAILENTRY']._serialized_end=2248
-  _globals['_FAILRESPONSE']._serialized_start=2250
-  _globals['_FAILRESPONSE']._serialized_end=2360
-  _globals['_FAILRESULT']._serialized_start=2362
-  _globals['_FAILRESULT']._serialized_end=2474
-  _globals['_FAILED']._serialized_start=2476
-  _globals['_FAILED']._serialized_end=2484
+  _globals['_ENQUEUEREQUEST']._serialized_start=173
+  _globals['_ENQUEUEREQUEST']._serialized_end=374
+  _globals['_ENQUEUERESPONSE']._serialized_start=377
+  _globals['_ENQUEUERESPONSE']._serialized_end=560
+  _globals['_ENQUEUERESULT']._serialized_start=562
+  _globals['_ENQUEUERESULT']._serialized_end=681
+  _globals['_ENQUEUED']._serialized_start=683
+  _globals['_ENQUEUED']._serialized_end=733
+  _globals['_LEASEREQUEST']._serialized_start=736
+  _globals['_LEASEREQUEST']._serialized_end=917
+  _globals['_LEASERESPONSE']._serialized_start=920
+  _globals['_LEASERESPONSE']._serialized_end=1113
+  _globals['_HEARTBEATREQUEST']._serialized_start=1116
+  _globals['_HEARTBEATREQUEST']._serialized_end=1373
+  _globals['_HEARTBEATREQUEST_METADATAENTRY']._serialized_start=1326
+  _globals['_HEARTBEATREQUEST_METADATAENTRY']._serialized_end=1373
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1376
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1539
+  _globals['_HEARTBEATRESULT']._serialized_start=1541
+  _globals['_HEARTBEATRESULT']._serialized_end=1662
+  _globals['_EXTENDED']._serialized_start=1664
+  _globals['_EXTENDED']._serialized_end=1674
+  _globals['_COMPLETEREQUEST']._serialized_start=1677
+  _globals['_COMPLETEREQUEST']._serialized_end=1851
+  _globals['_COMPLETEENTRY']._serialized_start=1853
+  _globals['_COMPLETEENTRY']._serialized_end=1910
+  _globals['_COMPLETERESPONSE']._serialized_start=1913
+  _globals['_COMPLETERESPONSE']._serialized_end=2050
+  _globals['_COMPLETERESULT']._serialized_start=2052
+  _globals['_COMPLETERESULT']._serialized_end=2174
+  _globals['_COMPLETED']._serialized_start=2176
+  _globals['_COMPLETED']._serialized_end=2187
+  _globals['_FAILREQUEST']._serialized_start=2189
+  _globals['_FAILREQUEST']._serialized_end=2306
+  _globals['_FAILENTRY']._serialized_start=2309
+  _globals['_FAILENTRY']._serialized_end=2493
+  _globals['_FAILRESPONSE']._serialized_start=2495
+  _globals['_FAILRESPONSE']._serialized_end=2605
+  _globals['_FAILRESULT']._serialized_start=2607
+  _globals['_FAILRESULT']._serialized_end=2719
+  _globals['_FAILED']._serialized_start=2721
+  _globals['_FAILED']._serialized_end=2729
 # @@protoc_insertion_point(module_scope)

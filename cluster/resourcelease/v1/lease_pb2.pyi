@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from resourcelease.v1 import common_pb2 as _common_pb2
 from resourcelease.v1 import errors_pb2 as _errors_pb2
 from resourcelease.v1 import item_pb2 as _item_pb2
+from resourcelease.v1 import packed_pb2 as _packed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -32,6 +33,7 @@ class EnqueueRequest(_message.Message):
     PEER_ID_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    PACKED_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Whose items. Empty: "resourcelease"."""
     operation_id: _builtins.str
@@ -46,6 +48,12 @@ class EnqueueRequest(_message.Message):
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_item_pb2.ItemPayload]:
         """The items."""
 
+    @_builtins.property
+    def packed(self) -> _packed_pb2.PackedItems:
+        """The items in another form, only for nodes that say they read it (ConverseResponse.reads_packed). Exactly one of
+        this and `items` is given.
+        """
+
     def __init__(
         self,
         *,
@@ -54,10 +62,11 @@ class EnqueueRequest(_message.Message):
         peer_id: _builtins.str = ...,
         items: _abc.Iterable[_item_pb2.ItemPayload] | None = ...,
         wait_ms: _builtins.int | None = ...,
+        packed: _packed_pb2.PackedItems | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "packed", b"packed", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "items", b"items", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "items", b"items", "namespace", b"namespace", "operation_id", b"operation_id", "packed", b"packed", "peer_id", b"peer_id", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait_ms: _TypeAlias = _typing.Literal["wait_ms"]  # noqa: Y015
     _WhichOneofArgType__wait_ms: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms"]  # noqa: Y015
@@ -74,13 +83,18 @@ class EnqueueResponse(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
+    FIRST_SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    first_sequence_id: _builtins.int
+    """Only where the request was packed: all items are in the queue, none of them was known, and their ids count on from
+    this one. Else 0.
+    """
     @_builtins.property
     def position(self) -> _common_pb2.LogPosition:
         """Where the log stands."""
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EnqueueResult]:
-        """One per item, in order."""
+        """One per item, in order; none if `first_sequence_id` is set."""
 
     @_builtins.property
     def depth(self) -> _common_pb2.Depth:
@@ -92,10 +106,11 @@ class EnqueueResponse(_message.Message):
         position: _common_pb2.LogPosition | None = ...,
         results: _abc.Iterable[Global___EnqueueResult] | None = ...,
         depth: _common_pb2.Depth | None = ...,
+        first_sequence_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "position", b"position", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "first_sequence_id", b"first_sequence_id", "position", b"position", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -174,6 +189,7 @@ class LeaseRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     TRIED_FIELD_NUMBER: _builtins.int
+    READS_PACKED_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Whose items. Empty: "resourcelease"."""
     operation_id: _builtins.str
@@ -196,6 +212,8 @@ class LeaseRequest(_message.Message):
     several tries belong to the last: an earlier one that is served late, with nobody waiting for it any more, leaves
     them alone.
     """
+    reads_packed: _builtins.bool
+    """The caller reads `packed` in the answer."""
     def __init__(
         self,
         *,
@@ -206,10 +224,11 @@ class LeaseRequest(_message.Message):
         wait_ms: _builtins.int | None = ...,
         max_bytes: _builtins.int = ...,
         tried: _builtins.int = ...,
+        reads_packed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "max_bytes", b"max_bytes", "max_items", b"max_items", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id", "tried", b"tried", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "max_bytes", b"max_bytes", "max_items", b"max_items", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id", "reads_packed", b"reads_packed", "tried", b"tried", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait_ms: _TypeAlias = _typing.Literal["wait_ms"]  # noqa: Y015
     _WhichOneofArgType__wait_ms: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms"]  # noqa: Y015
@@ -226,17 +245,22 @@ class LeaseResponse(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
+    PACKED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def position(self) -> _common_pb2.LogPosition:
         """Where the log stands."""
 
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[_item_pb2.Lease]:
-        """What was granted, in the order of the queue. Empty if nothing was pending."""
+        """What was granted, in the order of the queue. Empty if nothing was pending, and if `packed` is set."""
 
     @_builtins.property
     def depth(self) -> _common_pb2.Depth:
         """The namespace's depth on the answering node, after the grant."""
+
+    @_builtins.property
+    def packed(self) -> _packed_pb2.PackedLeases:
+        """What was granted, in another form; only for callers that read it, and where it can be said so."""
 
     def __init__(
         self,
@@ -244,10 +268,11 @@ class LeaseResponse(_message.Message):
         position: _common_pb2.LogPosition | None = ...,
         leases: _abc.Iterable[_item_pb2.Lease] | None = ...,
         depth: _common_pb2.Depth | None = ...,
+        packed: _packed_pb2.PackedLeases | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "position", b"position"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "packed", b"packed", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "leases", b"leases", "position", b"position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "leases", b"leases", "packed", b"packed", "position", b"position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -420,6 +445,7 @@ class CompleteRequest(_message.Message):
     OPERATION_ID_FIELD_NUMBER: _builtins.int
     PEER_ID_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
+    PACKED_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Whose items. Empty: "resourcelease"."""
     operation_id: _builtins.str
@@ -430,6 +456,12 @@ class CompleteRequest(_message.Message):
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompleteEntry]:
         """The leases under which they were done."""
 
+    @_builtins.property
+    def packed(self) -> _packed_pb2.PackedHandles:
+        """The same in another form, only for nodes that say they read it (ConverseResponse.reads_packed). Exactly one of
+        this and `entries` is given.
+        """
+
     def __init__(
         self,
         *,
@@ -437,10 +469,11 @@ class CompleteRequest(_message.Message):
         operation_id: _builtins.str = ...,
         peer_id: _builtins.str = ...,
         entries: _abc.Iterable[Global___CompleteEntry] | None = ...,
+        packed: _packed_pb2.PackedHandles | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["packed", b"packed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "namespace", b"namespace", "operation_id", b"operation_id", "peer_id", b"peer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "namespace", b"namespace", "operation_id", b"operation_id", "packed", b"packed", "peer_id", b"peer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,23 +511,27 @@ class CompleteResponse(_message.Message):
 
     POSITION_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    completed: _builtins.int
+    """Only where the request was packed: all of them are completed, so many. Else 0."""
     @_builtins.property
     def position(self) -> _common_pb2.LogPosition:
         """Where the log stands."""
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompleteResult]:
-        """One per entry, in order."""
+        """One per entry, in order; none if `completed` is set."""
 
     def __init__(
         self,
         *,
         position: _common_pb2.LogPosition | None = ...,
         results: _abc.Iterable[Global___CompleteResult] | None = ...,
+        completed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "position", b"position", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
