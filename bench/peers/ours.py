@@ -16,6 +16,8 @@ __all__ = ["Ours"]
 WAIT_SECONDS = 10.0
 FILL_ITEMS = 2_000
 FILL_CALLS = 4
+# A queue takes no more than 1,000,000 items unless it is told to.
+FILL_CAPACITY = 100_000_000
 # Lists up to this long are faster by a stream, and joined by the client; longer ones in calls of their own.
 STREAM_BATCH = 10
 
@@ -67,7 +69,11 @@ class Ours(Peer):
     @classmethod
     def settings(cls) -> dict[str, Any]:
         """As it ships."""
-        return {"nodes": 3, "settings": "default", "lease": "30 s, the default of a queue"}
+        return {
+            "nodes": 3,
+            "settings": "default; where a backlog is filled, a capacity of 100,000,000",
+            "lease": "30 s, the default of a queue",
+        }
 
     def leader(self) -> Server:
         """The node that leads; waits until all nodes agree."""
@@ -133,7 +139,8 @@ class OurSession:
             await stream.aclose()
 
     async def fill(self, numbers: Sequence[int]) -> None:
-        """Large calls, a few at a time."""
+        """Large calls, a few at a time, into a queue that may hold them all."""
+        await self._client.configure(capacity=FILL_CAPACITY)
         room = asyncio.Semaphore(FILL_CALLS)
 
         async def call(part: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resourcelease.machine.blocks import Bits
 from resourcelease.machine.items import Batch, Items
 from resourcelease.machine.state import weight
 from resourcelease.model import limits
@@ -88,3 +89,14 @@ def test_a_batch_never_weighs_more_than_it_says(size: int, data: st.DataObject) 
     columns = ItemColumns._make((size, *drawn, 4, 0))
     batch = batch_of(columns, 1)
     assert sum(weight(row, None) for row in item_rows(columns, 0, 0)) <= batch.weight_max
+
+
+@given(st.sets(st.integers(1, 300)), st.sets(st.integers(1, 300)), st.integers(0, 300), st.integers(0, 200))
+def test_bits_within_a_range(added: set[int], taken: set[int], first_id: int, count: int) -> None:
+    bits = Bits()
+    for sequence_id in added:
+        bits.add(sequence_id)
+    for sequence_id in taken:
+        bits.discard(sequence_id)
+    wanted = [sequence_id for sequence_id in range(first_id, first_id + count) if sequence_id in added - taken]
+    assert bits.within(first_id, first_id + count) == wanted

@@ -165,6 +165,16 @@ class Bits:
     def __contains__(self, sequence_id: int) -> bool:
         return bool(self._words.get(sequence_id >> SHIFT, 0) >> (sequence_id & _MASK) & 1)
 
+    def within(self, first_id: int, end_id: int) -> list[int]:
+        """The ids noted from one on, up to another, which is left out."""
+        words = self._words
+        found = []
+        for number in range(first_id >> SHIFT, (end_id - 1 >> SHIFT) + 1) if words else ():
+            if word := words.get(number):
+                base = number << SHIFT
+                found += [base + bit for bit in range(SIZE) if word >> bit & 1]
+        return [sequence_id for sequence_id in found if first_id <= sequence_id < end_id]
+
     def add(self, sequence_id: int) -> None:
         """Notes an id."""
         number = sequence_id >> SHIFT

@@ -141,15 +141,17 @@ def _take_items(ns: Namespace, note: Any) -> None:
     items = ns.items
     for first_id, batch in items.touched_batches.items():
         held = None
+        ids: Iterable[int]
         if isinstance(batch, Batch):
-            end_id = first_id + batch.size
+            ids = range(first_id, first_id + batch.size)
             if batch.left < batch.size:
                 held = _pack(items.held(batch))
         else:
-            end_id = first_id + batch
+            # Of those that are gone with it only such matter as had a row; whatever stands alone since was touched.
+            ids = items.stored_rows.within(first_id, first_id + batch)
             note(_NUMBERED_ORDER.pack(b"g", ns.number, first_id), None)
         note(_NUMBERED_ORDER.pack(b"h", ns.number, first_id), held)
-        for sequence_id in range(first_id, end_id):
+        for sequence_id in ids:
             if sequence_id not in items.touched:
                 _take_item(ns, sequence_id, note)
     for batch in items.batches(items.stored_below):
