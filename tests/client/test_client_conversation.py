@@ -360,22 +360,23 @@ def test_tasks_that_lease_do_not_wait_for_each_other() -> None:
 def test_columns_are_sent_to_nodes_that_have_said_they_read_them() -> None:
     async def story(cluster: Cluster, addresses: list[str]) -> None:
         async with quick(addresses) as client:
-            await client.enqueue_many(ONE * 2)
+            await client.enqueue_many(ONE * 4)
             node = used(cluster, client)
             node.reads_packed = True
-            await client.enqueue_many(ONE * 2)
-            results = await client.enqueue_many(ONE * 2)
-            assert [each.sequence_id for each in results] == [5, 6]
-            leases = await client.lease(6)
+            await client.enqueue_many(ONE * 4)
+            results = await client.enqueue_many(ONE * 4)
+            assert [each.sequence_id for each in results] == [9, 10, 11, 12]
+            leases = await client.lease(12)
             await client.complete_many(leases)
-            assert len(cluster.completed) == 6
+            assert len(cluster.completed) == 12
             (talk,) = talks(cluster)
-            assert talk.packed == [False, False, True, False, True]
+            await client.enqueue_many(ONE * 3)
+            assert talk.packed == [False, False, True, False, True, False]
             # Another run of the node may be of an earlier release: what it reads it has to say anew.
             node.reads_packed = False
             talk.go_away()
             await until(lambda: talk.ended.is_set())
-            await client.enqueue_many(ONE * 2)
+            await client.enqueue_many(ONE * 4)
             assert talks(cluster)[-1] is not talk
             assert talks(cluster)[-1].packed == [False]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, fresh, items, refusal
+from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, ended, fresh, items, refusal
 from resourcelease import v1
 from resourcelease.client.grants import leases_of
 from resourcelease.client.items import NewItem, new_item
@@ -149,14 +149,35 @@ def test_a_life_in_columns(trio: Cluster, run: Runner) -> None:
     run(scenario())
 
 
+def test_leases_are_pushed_in_columns_to_workers_that_read_them(trio: Cluster, run: Runner, wire: str) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via("leader"), fresh()
+        await put(stubs, namespace, *(new_item("t", name, b"1") for name in "abcdef"))
+        call: Any = stubs.stream("Work", wire)
+        opening = v1.WorkOpen(reads_packed=True)
+        await call.write(v1.WorkRequest(namespace=namespace, peer_id="w", credit=4, open=opening))
+        async with asyncio.timeout(10):
+            while (pushed := await call.read()).WhichOneof("frame") != "leases":
+                pass
+        assert not pushed.leases.leases
+        acks: Any = None
+        leases = leases_of(pushed.leases, acks, "w", asyncio.get_running_loop().time())
+        assert [(each.resource_id, each.body) for each in leases] == [(name, b"1") for name in "abcd"]
+        await call.done_writing()
+        assert (await ended(call)).code() is grpc.StatusCode.OK
+
+    run(scenario())
+
+
 def test_what_columns_cannot_say_comes_as_messages(trio: Cluster, run: Runner) -> None:
     async def scenario() -> None:
         stubs, namespace = await trio.via("leader"), fresh()
-        told = await put(stubs, namespace, new_item("t", "a", attributes={"k": "v"}), new_item("t", "b"))
-        assert len(told.results) == 2
+        others = [new_item("t", name) for name in "bcde"]
+        told = await put(stubs, namespace, new_item("t", "a", attributes={"k": "v"}), *others)
+        assert len(told.results) == 5
         answer = await take(stubs, namespace)
         assert not answer.HasField("packed")
-        first, second = answer.leases
+        first, second, *_ = answer.leases
         assert dict(first.payload.attributes) == {"k": "v"}
         fail = v1.FailRequest(namespace=namespace, operation_id=fresh("op"), peer_id="w")
         fail.entries.add(handle=second.handle, error=v1.Failure(code="X"), delay_ms=0)

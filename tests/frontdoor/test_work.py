@@ -45,7 +45,9 @@ class Worker:
     async def leases(self, count: int) -> list[v1.Lease]:
         found: list[v1.Lease] = []
         while len(found) < count:
-            found += (await self.next("leases")).leases.leases
+            pushed = (await self.next("leases")).leases
+            assert not pushed.HasField("packed") or self.first.open.reads_packed
+            found += pushed.leases
         return found
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from resourcelease.client.errors import (
     error_of_status,
 )
 from resourcelease.client.nodes import Node, Nodes
-from resourcelease.client.packing import List
+from resourcelease.client.packing import WORTH_PACKING, List
 
 __all__ = ["METHODS", "Conversation", "Conversations", "NotSpoken"]
 
@@ -121,7 +121,7 @@ def _encoded(request: Message, entries: List | None, *, packed: bool) -> bytes:
     if entries is None:
         return data
     # Of two encoded parts of a message, one behind the other is the whole.
-    return data + (entries.packed() if packed else entries.spelled())
+    return data + (entries.packed() if packed and len(entries) >= WORTH_PACKING else entries.spelled())
 
 
 class _Asked:

@@ -9,7 +9,7 @@ from resourcelease.client.lease import Acks, Lease
 __all__ = ["leases_of", "leases_of_messages"]
 
 
-def leases_of(answer: v1.LeaseResponse, acks: Acks, peer_id: str, now: float) -> list[Lease]:
+def leases_of(answer: v1.LeaseResponse | v1.WorkLeases, acks: Acks, peer_id: str, now: float) -> list[Lease]:
     """The leases of an answer that came just now."""
     if not answer.HasField("packed"):
         return leases_of_messages(answer.leases, acks, peer_id, now)

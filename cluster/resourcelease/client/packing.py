@@ -9,11 +9,18 @@ from typing import Any, Protocol
 from resourcelease import v1
 from resourcelease.client.items import NewItem
 
-__all__ = ["Handles", "Items", "List"]
+__all__ = ["WORTH_PACKING", "Handles", "Items", "List"]
+
+# Of fewer entries columns cost more than messages.
+WORTH_PACKING = 4
 
 
 class List(Protocol):
     """A list, each form of which is a part of the request, encoded: it is put behind the rest of it."""
+
+    def __len__(self) -> int:
+        """How many entries."""
+        ...
 
     def spelled(self) -> bytes:
         """A message an entry."""
@@ -29,6 +36,9 @@ class Items:
 
     def __init__(self, items: Sequence[NewItem]) -> None:
         self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
 
     def spelled(self) -> bytes:
         """As ``EnqueueRequest.items``."""
@@ -59,6 +69,9 @@ class Handles:
 
     def __init__(self, handles: Sequence[tuple[int, int, int]]) -> None:
         self._handles = handles
+
+    def __len__(self) -> int:
+        return len(self._handles)
 
     def spelled(self) -> bytes:
         """As ``CompleteRequest.entries``."""

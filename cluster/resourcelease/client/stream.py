@@ -11,7 +11,7 @@ from resourcelease import v1
 from resourcelease.client.acks import GONE, lose_the_gone
 from resourcelease.client.caller import Caller
 from resourcelease.client.errors import LeaseLost, ResourceLeaseError, error_of_item
-from resourcelease.client.grants import leases_of_messages
+from resourcelease.client.grants import leases_of
 from resourcelease.client.keeper import LEAST_INTERVAL, Keeper, settle_heartbeats
 from resourcelease.client.lane import Lane
 from resourcelease.client.lease import GOODBYE_SECONDS, Lease
@@ -244,7 +244,7 @@ class LeaseStream(AsyncIterator[Lease]):
         # With a verdict under way too: it will be sent again, and must not find that its lease was given back.
         held = [lease.handle for lease in (*self._keeper.held.values(), *self._verdicts.values())]
         others = self._exclusive and len(held) <= MOST_HANDLES
-        opening = v1.WorkOpen(held=held[:MOST_HANDLES], give_back_others=others)
+        opening = v1.WorkOpen(held=held[:MOST_HANDLES], give_back_others=others, reads_packed=True)
         self._unused = 0
         return v1.WorkRequest(namespace=self.namespace, peer_id=self.peer_id, open=opening, credit=self._grant())
 
@@ -267,7 +267,7 @@ class LeaseStream(AsyncIterator[Lease]):
 
     def _take(self, pushed: v1.WorkLeases) -> None:
         now = self._loop.time()
-        leases = leases_of_messages(pushed.leases, self, self.peer_id, now)
+        leases = leases_of(pushed, self, self.peer_id, now)
         self._unused = max(0, self._unused - len(leases))
         for lease in leases:
             self._keeper.add(lease)

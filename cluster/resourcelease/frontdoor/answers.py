@@ -29,6 +29,7 @@ OUTCOMES: "Mapping[str, v1.LeaseOutcome.ValueType]" = {
     "drained": v1.LeaseOutcome.LEASE_OUTCOME_DRAINED,
 }
 _R = TypeVar("_R")
+_WORTH_PACKING = 4
 
 
 def depth_of(queue: QueueView | None) -> v1.Depth:
@@ -88,8 +89,8 @@ def leases(granted: Granted, key: bytes) -> bytes:
 
 
 def packed_leases(granted: Granted) -> v1.PackedLeases | None:
-    """Leases as columns; None where they cannot be said so, or there are none."""
-    if granted.before or not granted.sequence_ids:
+    """Leases as columns; None where they cannot be said so, or are so few that it would cost more."""
+    if granted.before or len(granted.sequence_ids) < _WORTH_PACKING:
         return None
     columns = list(zip(*granted.rows, strict=True))
     resource_type, resource_id, partition_key, encoding, attributes, body, request_id, priority, at_ms, _ = columns

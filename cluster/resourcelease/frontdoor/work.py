@@ -60,6 +60,7 @@ class WorkStream(Duplex):
         self.ticket = 0
         self._credit = 0
         self._add_credit(first.credit)
+        self._reads_packed = first.open.reads_packed
         self._outbox = Outbox()
         self._held = Held()
         self._pulse = Pulse(self._beat, self._loop)
@@ -250,7 +251,12 @@ class WorkStream(Duplex):
         if left_ms <= 0:
             self._drop(granted)
             return None
-        leases = v1.WorkLeases.FromString(answers.leases(granted._replace(left_ms=left_ms), _LEASES))
+        granted = granted._replace(left_ms=left_ms)
+        packed = answers.packed_leases(granted) if self._reads_packed else None
+        if packed is not None:
+            leases = v1.WorkLeases(packed=packed)
+        else:
+            leases = v1.WorkLeases.FromString(answers.leases(granted, _LEASES))
         leases.credit_left = self._credit
         return v1.WorkResponse(
             position=self._place.replica.position(self.namespace),

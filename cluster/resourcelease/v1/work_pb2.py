@@ -26,9 +26,10 @@ from resourcelease.v1 import common_pb2 as resourcelease_dot_v1_dot_common__pb2
 from resourcelease.v1 import errors_pb2 as resourcelease_dot_v1_dot_errors__pb2
 from resourcelease.v1 import item_pb2 as resourcelease_dot_v1_dot_item__pb2
 from resourcelease.v1 import lease_pb2 as resourcelease_dot_v1_dot_lease__pb2
+from resourcelease.v1 import packed_pb2 as resourcelease_dot_v1_dot_packed__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bresourcelease/v1/work.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/common.proto\x1a\x1dresourcelease/v1/errors.proto\x1a\x1bresourcelease/v1/item.proto\x1a\x1cresourcelease/v1/lease.proto\"\xd3\x02\n\x0bWorkRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x0e\n\x06\x63redit\x18\x04 \x01(\x05\x12*\n\x04open\x18\x05 \x01(\x0b\x32\x1a.resourcelease.v1.WorkOpenH\x00\x12\x32\n\x08\x63omplete\x18\x06 \x01(\x0b\x32\x1e.resourcelease.v1.WorkCompleteH\x00\x12*\n\x04\x66\x61il\x18\x07 \x01(\x0b\x32\x1a.resourcelease.v1.WorkFailH\x00\x12\x34\n\theartbeat\x18\x08 \x01(\x0b\x32\x1f.resourcelease.v1.WorkHeartbeatH\x00\x12/\n\thand_back\x18\t \x01(\x0b\x32\x1a.resourcelease.v1.HandBackH\x00\x42\x07\n\x05\x66rame\"L\n\x08WorkOpen\x12&\n\x04held\x18\x01 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x18\n\x10give_back_others\x18\x02 \x01(\x08\"@\n\x0cWorkComplete\x12\x30\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1f.resourcelease.v1.CompleteEntry\"8\n\x08WorkFail\x12,\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.resourcelease.v1.FailEntry\"O\n\rWorkHeartbeat\x12)\n\x07handles\x18\x01 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x13\n\x0b\x61ll_of_peer\x18\x02 \x01(\x08\"L\n\x08HandBack\x12)\n\x07handles\x18\x01 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x15\n\rall_of_stream\x18\x02 \x01(\x08\"\xb1\x02\n\x0cWorkResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.resourcelease.v1.WorkOpenedH\x00\x12.\n\x06leases\x18\x03 \x01(\x0b\x32\x1c.resourcelease.v1.WorkLeasesH\x00\x12*\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1a.resourcelease.v1.WorkDoneH\x00\x12*\n\x04lost\x18\x05 \x01(\x0b\x32\x1a.resourcelease.v1.WorkLostH\x00\x12/\n\x07go_away\x18\x06 \x01(\x0b\x32\x1c.resourcelease.v1.WorkGoAwayH\x00\x42\x07\n\x05\x66rame\"W\n\nWorkOpened\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x19\n\x11lease_duration_ms\x18\x02 \x01(\x03\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\x03\"J\n\nWorkLeases\x12\'\n\x06leases\x18\x01 \x03(\x0b\x32\x17.resourcelease.v1.Lease\x12\x13\n\x0b\x63redit_left\x18\x02 \x01(\x05\"\xaf\x02\n\x08WorkDone\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x36\n\x08\x63omplete\x18\x02 \x01(\x0b\x32\".resourcelease.v1.CompleteResponseH\x00\x12.\n\x04\x66\x61il\x18\x03 \x01(\x0b\x32\x1e.resourcelease.v1.FailResponseH\x00\x12\x38\n\theartbeat\x18\x04 \x01(\x0b\x32#.resourcelease.v1.HeartbeatResponseH\x00\x12\x33\n\thand_back\x18\x05 \x01(\x0b\x32\x1e.resourcelease.v1.FailResponseH\x00\x12,\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"7\n\x08WorkLost\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.resourcelease.v1.LostLease\"a\n\tLostLease\x12(\n\x06handle\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.Handle\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemError\"\x1d\n\nWorkGoAway\x12\x0f\n\x07message\x18\x01 \x01(\tBI\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bresourcelease/v1/work.proto\x12\x10resourcelease.v1\x1a\x1dresourcelease/v1/common.proto\x1a\x1dresourcelease/v1/errors.proto\x1a\x1bresourcelease/v1/item.proto\x1a\x1cresourcelease/v1/lease.proto\x1a\x1dresourcelease/v1/packed.proto\"\xd3\x02\n\x0bWorkRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x14\n\x0coperation_id\x18\x02 \x01(\t\x12\x0f\n\x07peer_id\x18\x03 \x01(\t\x12\x0e\n\x06\x63redit\x18\x04 \x01(\x05\x12*\n\x04open\x18\x05 \x01(\x0b\x32\x1a.resourcelease.v1.WorkOpenH\x00\x12\x32\n\x08\x63omplete\x18\x06 \x01(\x0b\x32\x1e.resourcelease.v1.WorkCompleteH\x00\x12*\n\x04\x66\x61il\x18\x07 \x01(\x0b\x32\x1a.resourcelease.v1.WorkFailH\x00\x12\x34\n\theartbeat\x18\x08 \x01(\x0b\x32\x1f.resourcelease.v1.WorkHeartbeatH\x00\x12/\n\thand_back\x18\t \x01(\x0b\x32\x1a.resourcelease.v1.HandBackH\x00\x42\x07\n\x05\x66rame\"b\n\x08WorkOpen\x12&\n\x04held\x18\x01 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x18\n\x10give_back_others\x18\x02 \x01(\x08\x12\x14\n\x0creads_packed\x18\x03 \x01(\x08\"@\n\x0cWorkComplete\x12\x30\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1f.resourcelease.v1.CompleteEntry\"8\n\x08WorkFail\x12,\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.resourcelease.v1.FailEntry\"O\n\rWorkHeartbeat\x12)\n\x07handles\x18\x01 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x13\n\x0b\x61ll_of_peer\x18\x02 \x01(\x08\"L\n\x08HandBack\x12)\n\x07handles\x18\x01 \x03(\x0b\x32\x18.resourcelease.v1.Handle\x12\x15\n\rall_of_stream\x18\x02 \x01(\x08\"\xb1\x02\n\x0cWorkResponse\x12/\n\x08position\x18\x01 \x01(\x0b\x32\x1d.resourcelease.v1.LogPosition\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.resourcelease.v1.WorkOpenedH\x00\x12.\n\x06leases\x18\x03 \x01(\x0b\x32\x1c.resourcelease.v1.WorkLeasesH\x00\x12*\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1a.resourcelease.v1.WorkDoneH\x00\x12*\n\x04lost\x18\x05 \x01(\x0b\x32\x1a.resourcelease.v1.WorkLostH\x00\x12/\n\x07go_away\x18\x06 \x01(\x0b\x32\x1c.resourcelease.v1.WorkGoAwayH\x00\x42\x07\n\x05\x66rame\"W\n\nWorkOpened\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x19\n\x11lease_duration_ms\x18\x02 \x01(\x03\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\x03\"z\n\nWorkLeases\x12\'\n\x06leases\x18\x01 \x03(\x0b\x32\x17.resourcelease.v1.Lease\x12\x13\n\x0b\x63redit_left\x18\x02 \x01(\x05\x12.\n\x06packed\x18\x03 \x01(\x0b\x32\x1e.resourcelease.v1.PackedLeases\"\xaf\x02\n\x08WorkDone\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x36\n\x08\x63omplete\x18\x02 \x01(\x0b\x32\".resourcelease.v1.CompleteResponseH\x00\x12.\n\x04\x66\x61il\x18\x03 \x01(\x0b\x32\x1e.resourcelease.v1.FailResponseH\x00\x12\x38\n\theartbeat\x18\x04 \x01(\x0b\x32#.resourcelease.v1.HeartbeatResponseH\x00\x12\x33\n\thand_back\x18\x05 \x01(\x0b\x32\x1e.resourcelease.v1.FailResponseH\x00\x12,\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x1b.resourcelease.v1.ItemErrorH\x00\x42\x08\n\x06result\"7\n\x08WorkLost\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.resourcelease.v1.LostLease\"a\n\tLostLease\x12(\n\x06handle\x18\x01 \x01(\x0b\x32\x18.resourcelease.v1.Handle\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.resourcelease.v1.ItemError\"\x1d\n\nWorkGoAway\x12\x0f\n\x07message\x18\x01 \x01(\tBI\n\x10resourcelease.v1P\x01Z resourcelease/v1;resourceleasev1\xaa\x02\x10ResourceLease.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,30 +37,30 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'resourcelease.v1.work_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020resourcelease.v1P\001Z resourcelease/v1;resourceleasev1\252\002\020ResourceLease.V1'
-  _globals['_WORKREQUEST']._serialized_start=171
-  _globals['_WORKREQUEST']._serialized_end=510
-  _globals['_WORKOPEN']._serialized_start=512
-  _globals['_WORKOPEN']._serialized_end=588
-  _globals['_WORKCOMPLETE']._serialized_start=590
-  _globals['_WORKCOMPLETE']._serialized_end=654
-  _globals['_WORKFAIL']._serialized_start=656
-  _globals['_WORKFAIL']._serialized_end=712
-  _globals['_WORKHEARTBEAT']._serialized_start=714
-  _globals['_WORKHEARTBEAT']._serialized_end=793
-  _globals['_HANDBACK']._serialized_start=795
-  _globals['_HANDBACK']._serialized_end=871
-  _globals['_WORKRESPONSE']._serialized_start=874
-  _globals['_WORKRESPONSE']._serialized_end=1179
-  _globals['_WORKOPENED']._serialized_start=1181
-  _globals['_WORKOPENED']._serialized_end=1268
-  _globals['_WORKLEASES']._serialized_start=1270
-  _globals['_WORKLEASES']._serialized_end=1344
-  _globals['_WORKDONE']._serialized_start=1347
-  _globals['_WORKDONE']._serialized_end=1650
-  _globals['_WORKLOST']._serialized_start=1652
-  _globals['_WORKLOST']._serialized_end=1707
-  _globals['_LOSTLEASE']._serialized_start=1709
-  _globals['_LOSTLEASE']._serialized_end=1806
-  _globals['_WORKGOAWAY']._serialized_start=1808
-  _globals['_WORKGOAWAY']._serialized_end=1837
+  _globals['_WORKREQUEST']._serialized_start=202
+  _globals['_WORKREQUEST']._serialized_end=541
+  _globals['_WORKOPEN']._serialized_start=543
+  _globals['_WORKOPEN']._serialized_end=641
+  _globals['_WORKCOMPLETE']._serialized_start=643
+  _globals['_WORKCOMPLETE']._serialized_end=707
+  _globals['_WORKFAIL']._serialized_start=709
+  _globals['_WORKFAIL']._serialized_end=765
+  _globals['_WORKHEARTBEAT']._serialized_start=767
+  _globals['_WORKHEARTBEAT']._serialized_end=846
+  _globals['_HANDBACK']._serialized_start=848
+  _globals['_HANDBACK']._serialized_end=924
+  _globals['_WORKRESPONSE']._serialized_start=927
+  _globals['_WORKRESPONSE']._serialized_end=1232
+  _globals['_WORKOPENED']._serialized_start=1234
+  _globals['_WORKOPENED']._serialized_end=1321
+  _globals['_WORKLEASES']._serialized_start=1323
+  _globals['_WORKLEASES']._serialized_end=1445
+  _globals['_WORKDONE']._serialized_start=1448
+  _globals['_WORKDONE']._serialized_end=1751
+  _globals['_WORKLOST']._serialized_start=1753
+  _globals['_WORKLOST']._serialized_end=1808
+  _globals['_LOSTLEASE']._serialized_start=1810
+  _globals['_LOSTLEASE']._serialized_end=1907
+  _globals['_WORKGOAWAY']._serialized_start=1909
+  _globals['_WORKGOAWAY']._serialized_end=1938
 # @@protoc_insertion_point(module_scope)

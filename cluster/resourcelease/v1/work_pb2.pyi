@@ -11,6 +11,7 @@ from resourcelease.v1 import common_pb2 as _common_pb2
 from resourcelease.v1 import errors_pb2 as _errors_pb2
 from resourcelease.v1 import item_pb2 as _item_pb2
 from resourcelease.v1 import lease_pb2 as _lease_pb2
+from resourcelease.v1 import packed_pb2 as _packed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -112,11 +113,14 @@ class WorkOpen(_message.Message):
 
     HELD_FIELD_NUMBER: _builtins.int
     GIVE_BACK_OTHERS_FIELD_NUMBER: _builtins.int
+    READS_PACKED_FIELD_NUMBER: _builtins.int
     give_back_others: _builtins.bool
     """Give back every lease that the peer holds in the namespace and that `held` does not list: pushed, and lost on the
     way when a stream broke. Leave this false if the peer leases by other streams or calls at the same time. Default
     false.
     """
+    reads_packed: _builtins.bool
+    """The worker reads `packed` in WorkLeases."""
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Handle]:
         """The leases that the worker still works on, from an earlier stream or another call. The node answers with WorkLost
@@ -128,10 +132,11 @@ class WorkOpen(_message.Message):
         *,
         held: _abc.Iterable[_common_pb2.Handle] | None = ...,
         give_back_others: _builtins.bool = ...,
+        reads_packed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["give_back_others", b"give_back_others", "held", b"held"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["give_back_others", b"give_back_others", "held", b"held", "reads_packed", b"reads_packed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -342,21 +347,27 @@ class WorkLeases(_message.Message):
 
     LEASES_FIELD_NUMBER: _builtins.int
     CREDIT_LEFT_FIELD_NUMBER: _builtins.int
+    PACKED_FIELD_NUMBER: _builtins.int
     credit_left: _builtins.int
     """Credit that is left after these, as the node counts it."""
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[_item_pb2.Lease]:
-        """At least one."""
+        """At least one, unless `packed` is set."""
+
+    @_builtins.property
+    def packed(self) -> _packed_pb2.PackedLeases:
+        """The leases in another form; only for workers that read it, and where it can be said so."""
 
     def __init__(
         self,
         *,
         leases: _abc.Iterable[_item_pb2.Lease] | None = ...,
         credit_left: _builtins.int = ...,
+        packed: _packed_pb2.PackedLeases | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["packed", b"packed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit_left", b"credit_left", "leases", b"leases"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit_left", b"credit_left", "leases", b"leases", "packed", b"packed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
