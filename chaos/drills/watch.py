@@ -101,4 +101,5 @@ def usage(pid: int) -> Usage:
     process = Path(f"/proc/{pid}")
     fields = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     files = sum(1 for _ in (process / "fd").iterdir())
-    return Usage(int(fields["VmRSS"].split()[0]) / 1024, files, int(fields["Threads"]))
+    # Pages of mapped files, as LMDB has them, are the kernel's to take back.
+    return Usage(int(fields["RssAnon"].split()[0]) / 1024, files, int(fields["Threads"]))
