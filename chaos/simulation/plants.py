@@ -67,6 +67,7 @@ _GUARDS = (
         always_founding=True,
         profiles=("losses",),
     ),
+    _guard("proof", "a node whose disk was lost counts as soon as its log reaches into the leader's term", ("losses",)),
     _guard("stall", "a leader whose disk stands still leads on", ("stuck",)),
 )
 

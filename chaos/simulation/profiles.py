@@ -181,6 +181,7 @@ PROFILES: tuple[Profile, ...] = (
         cut_every_s=1.0,
         reset_every_s=2.0,
         down_max_s=0.5,
+        append_bytes=1536,
     ),
     # In the end a leader's disk takes nothing any more.
     Profile("stuck", kill_every_s=4.0, stall_rate=0.01, stall_max_s=1.0, stuck_rate=1.0, safety_s=6.0),

@@ -4,8 +4,8 @@ import pytest
 
 from resourcelease.consensus.api import ConsensusBroken
 from resourcelease.consensus.entries import Origin
-from resourcelease.consensus.guards import Connections, Durability, HeldReplies, Newborn, ResetThrottle, VoteBox, trim
-from resourcelease.consensus.journal import NEWBORN, Journal
+from resourcelease.consensus.guards import Connections, Durability, HeldReplies, ResetThrottle, VoteBox, trim
+from resourcelease.consensus.journal import Journal
 from resourcelease.consensus.proposals import Queue
 from resourcelease.consensus.snapshots import Incoming
 from resourcelease.consensus.wire import Chunk, Message
@@ -149,35 +149,6 @@ def test_a_snapshot_arrives_whole() -> None:
 def test_pieces_that_do_not_belong_together_are_dropped(pieces: list[Chunk]) -> None:
     incoming = Incoming()
     assert [incoming.accept("a", piece) for piece in pieces] == [None] * len(pieces)
-
-
-def newborn(*terms: int) -> tuple[Newborn, Journal]:
-    journal = Journal([(b"\x01", index, term) for index, term in enumerate(terms, 1)], max(terms), "", newborn=True)
-    return Newborn(journal), journal
-
-
-@pytest.mark.parametrize(("own", "asks", "votes"), [((0,), 0, True), ((0,), 3, False), ((0, 1), 3, False)])
-def test_an_empty_disk_votes_only_where_all_are_empty(own: tuple[int, ...], asks: int, votes: bool) -> None:
-    guard, _ = newborn(*own)
-    assert guard.may_vote({"type": "request_vote", "term": 5, "last_log_index": 9, "last_log_term": asks}) is votes
-
-
-def test_a_node_that_has_caught_up_votes_again_from_the_next_term_on() -> None:
-    guard, journal = newborn(0, 1, 3)
-    guard.heard("n1", 4)
-    assert guard.catching_up
-    journal.setCurrentTerm(4, None)
-    journal.add(b"\x01", 4, 4)
-    batch = journal.take_batch()
-    assert batch is not None
-    assert batch.vote == (4, NEWBORN)
-    guard.heard("n1", 4)
-    batch = journal.take_batch()
-    assert batch is not None
-    assert batch.vote == (4, "n1")
-    request = {"type": "request_vote", "last_log_index": 9, "last_log_term": 4}
-    assert not guard.may_vote({**request, "term": 4})
-    assert guard.may_vote({**request, "term": 5})
 
 
 def test_a_queue_counts_what_is_appended_and_not_yet_applied() -> None:

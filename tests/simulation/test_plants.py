@@ -20,6 +20,7 @@ FIRST_SEEDS: dict[str, int] = {
     "no-ci": 1,
     "no-fallback": 1,
     "no-newborn": 4,
+    "no-proof": 598,
     "torn": 2,
     "lost-vote": 6,
     "no-effects": 2,

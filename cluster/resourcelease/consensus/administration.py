@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from resourcelease.consensus.entries import encode_members
 from resourcelease.consensus.journal import Journal
 from resourcelease.consensus.members import Membership
+from resourcelease.consensus.newborn import Promises
 from resourcelease.consensus.seams import LEADER, LibRaft
 from resourcelease.consensus.settings import Settings
 
@@ -36,12 +37,19 @@ class Administration:
     """The changes that wait, and the one under way."""
 
     def __init__(
-        self, *, raft: LibRaft, journal: Journal, membership: Membership, node_id: str, settings: Settings
+        self,
+        *,
+        raft: LibRaft,
+        journal: Journal,
+        membership: Membership,
+        settings: Settings,
+        promises: Promises,
     ) -> None:
         self._raft = raft
+        self._promises = promises
         self._journal = journal
         self._membership = membership
-        self._node_id = node_id
+        self._node_id = promises.node_id
         self._settings = settings
         self._changes: deque[_Change] = deque()
         self._count = 0
@@ -135,9 +143,8 @@ class Administration:
             self._learners[change.node] = change.address
             self._raft.add_learner(change.node)
             gap = self._journal.last_index - self._raft.match_index(change.node)
-            # Nor does a node with an empty disk vote before it has entries of this term, and its vote may be needed.
-            caught_up = self._raft.match_index(change.node) >= self._raft.noop_index
-            if gap > self._settings.learner_gap_max or not caught_up:
+            # A node with an empty disk neither votes nor counts before it has shown what it has, and may be needed.
+            if gap > self._settings.learner_gap_max or not self._promises.kept_by(change.node):
                 return None
         current[change.node] = change.address
         return self._submit(change, current)
@@ -152,7 +159,8 @@ class Administration:
         return self._submit(change, current)
 
     def _submit(self, change: _Change, members: Mapping[str, str]) -> str | None:
-        if not change.submitted and self._committed():
+        # Those that are left could not commit it, if most of them had lost what they promised.
+        if not change.submitted and self._committed() and self._promises.kept_by_most(members):
             change.submitted = True
             self._raft.submit(encode_members(members))
         return None

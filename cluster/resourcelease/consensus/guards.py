@@ -4,7 +4,6 @@ They see messages as the library makes them, plus the term that replies are stam
 """
 
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from resourcelease.consensus.api import ConsensusBroken
@@ -15,7 +14,6 @@ __all__ = [
     "Connections",
     "Durability",
     "HeldReplies",
-    "Newborn",
     "ResetThrottle",
     "Trimmed",
     "VoteBox",
@@ -122,50 +120,6 @@ class VoteBox:
             return False
         self._voters.add(voter)
         return True
-
-
-class Newborn:
-    """Guard **newborn**: a member whose disk was lost has forgotten its votes, and what it acknowledged.
-
-    It could help to elect a node that lacks what it had acknowledged. So a node that begins with an empty disk votes
-    for nobody, and does not stand, until its log reaches into the term of a leader: then it has again all that was
-    ever committed before, its own promises among it. The journal keeps the mark until then.
-
-    Where the candidate's log is as empty as one's own, the cluster is new, if all others' are empty too: so a candidate
-    without a log needs everybody's vote, and whoever has a log does not give it.
-    """
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        # Votes that wait for those of all others, by voter.
-        self._waiting: dict[str, Message] = {}
-        # The term in which it caught up; its vote there may have been given before the loss.
-        self._caught_up_in = 0
-
-    @property
-    def catching_up(self) -> bool:
-        """Whether it has a part of a log, and may have promised more."""
-        return self._journal.newborn and self._journal.last_term > 0
-
-    def heard(self, leader: str, term: int) -> None:
-        """Entries of the leader of a term may have come."""
-        if self.catching_up and self._journal.last_term == term:
-            self._journal.grown_up(leader)
-            self._caught_up_in = term
-
-    def counted(self, voter: str, vote: Message, others: Sequence[str]) -> list[tuple[str, Message]]:
-        """The votes that count now, with their voters."""
-        if self._journal.last_term:
-            return [(voter, vote)]
-        waiting = {other: held for other, held in self._waiting.items() if held["term"] == vote["term"]}
-        self._waiting = {**waiting, voter: vote}
-        return list(self._waiting.items()) if self._waiting.keys() >= set(others) else []
-
-    def may_vote(self, request: Message) -> bool:
-        """Whether a request for votes is to be looked at."""
-        if self._journal.newborn and (self._journal.last_term or request["last_log_term"]):
-            return False
-        return bool(request["term"] != self._caught_up_in)
 
 
 class Connections:

@@ -17,19 +17,11 @@ from resourcelease.consensus.administration import Administration
 from resourcelease.consensus.api import ConsensusBroken, EventLog, Machine, Machines
 from resourcelease.consensus.effects import Applied, Effects
 from resourcelease.consensus.entries import KIND_MEMBERS, KIND_OPS, Origin, decode_ops, encode_ops
-from resourcelease.consensus.guards import (
-    Connections,
-    Durability,
-    HeldReplies,
-    Newborn,
-    ResetThrottle,
-    VoteBox,
-    is_behind,
-    trim,
-)
+from resourcelease.consensus.guards import Connections, Durability, HeldReplies, ResetThrottle, VoteBox, is_behind, trim
 from resourcelease.consensus.journal import Entry, Journal
 from resourcelease.consensus.leaseclock import LeaseClock
 from resourcelease.consensus.members import MEMBERS_ROW, unpack_members
+from resourcelease.consensus.newborn import Newborn, Promises
 from resourcelease.consensus.news import News
 from resourcelease.consensus.outbox import Outbox
 from resourcelease.consensus.precedence import Precedence
@@ -103,7 +95,7 @@ class Host:
             rows_term=recovered.rows_term,
             now=now,
         )
-        self._votes, self._newborn = VoteBox(), Newborn(self._journal)
+        self._votes, self._promises = VoteBox(), Promises(node_id)
         self._resets = ResetThrottle(settings.reset_repeat_s)
         self._incoming = Incoming(guarded=guards.snapseq)
         self._arrived: Arrived | None = None
@@ -116,6 +108,7 @@ class Host:
             position=self._behind.position,
         )
         self._proposals, self._queue = Proposals(settings.retry_s), Queue()
+        self._newborn = Newborn(self._journal, self._proposals, 2 * settings.election_max_s, guarded=guards.proof)
         self._clock = LeaseClock(settings.clock_step_max_s)
         self._led_term = self._arrived_term = self._wall_ms = 0
         self._heard_leader_at = float("-inf")
@@ -141,7 +134,11 @@ class Host:
         if not guards.ci:
             self._raft.commit_index = self._journal.last_index
         self.administration = Administration(
-            raft=self._raft, journal=self._journal, membership=self.membership, node_id=node_id, settings=settings
+            raft=self._raft,
+            journal=self._journal,
+            membership=self.membership,
+            settings=settings,
+            promises=self._promises,
         )
 
     # What others read.
@@ -269,6 +266,7 @@ class Host:
         self._stand_alone()
         self._check_disk()
         self._effects.administered += self.administration.turn(self._now)
+        self._newborn.seek_proof()
         self._submit()
         if self._may_tick():
             self._raft.tick()
@@ -320,7 +318,7 @@ class Host:
 
     def _check_disk(self) -> None:
         """Guard **stall**: a leader whose disk stands still would block the cluster while its heartbeats go on."""
-        if self.node_id not in self.membership.current or self._newborn.catching_up:
+        if self.node_id not in self.membership.current or not self._newborn.stands(self._now):
             # A node that is joining, was removed, or has forgotten what it promised never stands.
             self._raft.stand_by(self._now + self.settings.election_max_s)
         waiting_s = self._now - self._durability.waiting_since(self._now)
@@ -338,6 +336,7 @@ class Host:
             self._news.reset()
             self._queue.clear()
             self._outgoing.cancel_all()
+            self._promises.reset()
             self._effects.administered += self.administration.leadership_lost()
         if leads and not self._led_term:
             self._led_term = self._raft.term
@@ -395,7 +394,9 @@ class Host:
             self._queue.applied(origin)
             self._news.owed.add(origin.node)
             mine = origin.node == self.node_id and origin.incarnation == self._incarnation
-            if mine and self._proposals.answered(origin.number):
+            if mine and self._newborn.is_proof(origin.number):
+                self._newborn.proved(self._led_by, self._raft.term, self._now)
+            elif mine and self._proposals.answered(origin.number):
                 self._effects.answers.append((origin.number, outcome.results[start : start + origin.ops]))
             start += origin.ops
 
@@ -431,7 +432,6 @@ class Host:
             self._raft.deliver(peer, message)
         finally:
             self._answer_as = None
-        self._newborn.heard(peer, self._raft.term)
 
     def _on_chunk(self, peer: str, message: Message) -> None:
         if message["term"] < self._raft.term:
@@ -500,6 +500,9 @@ class Host:
             return
         index = message["next_node_idx"] - 1
         self._outgoing.answered(peer, index)
+        if not self._promises.told(peer, kept=message["counts"]) and peer in self.members:
+            self._raft.restore_next_index(peer, index + 1)
+            return
         if self._guards.sync:
             index = self._held.offer(peer, self._raft.term, index, self._durability.through)
         self._acknowledge(peer, index)
@@ -523,7 +526,7 @@ class Host:
         led = self._raft.state == LEADER or self._now - self._heard_leader_at < self.settings.election_min_s
         if self._guards.stranger and not known and led:
             return
-        if self._newborn.may_vote(message):
+        if self._newborn.may_vote(message, self._now):
             self._raft.deliver(peer, message)
         if self._raft.leader is None and self.node_id in self.members and is_behind(message, self._journal):
             self._raft.stand_at(self._now + 0.2 * _SUCCESSION_S * self._rng.random())
@@ -553,6 +556,7 @@ class Host:
                 return
             if self._answer_as is not None and message["success"]:
                 message["next_node_idx"] = self._answer_as
+            message["counts"] = self._newborn.counts(self._led_by, self._raft.term)
         elif kind == "append_entries" and "serialized" in message and self._guards.snapcommit:
             message["commit_index"] = 0
         elif kind == "apply_command":

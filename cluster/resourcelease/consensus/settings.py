@@ -88,6 +88,9 @@ class Guards:
     pipeline: bool = True
     # A vote request of a node outside the configuration must not unseat a leader that is heard from.
     stranger: bool = True
+    # What a node acknowledges whose disk was lost does not count, and it votes for nobody, until it has shown that all
+    # it ever acknowledged is there again (**newborn**).
+    proof: bool = True
     # A leader whose disk stands still must not keep the lead.
     stall: bool = True
 

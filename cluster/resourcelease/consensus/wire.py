@@ -141,17 +141,18 @@ def _unpack_snapshot(fields: list[Any]) -> Message:
 
 
 def _pack_next(message: Message) -> list[Any]:
-    return [_NEXT, message["term"], message["next_node_idx"], message["reset"], message["success"]]
+    return [_NEXT, message["term"], message["next_node_idx"], message["reset"], message["success"], message["counts"]]
 
 
 def _unpack_next(fields: list[Any]) -> Message:
-    term, index, reset, success = fields
+    term, index, reset, success, counts = fields
     return {
         "type": "next_node_idx",
         "term": _int(term),
         "next_node_idx": _int(index),
         "reset": _bool(reset),
         "success": _bool(success),
+        "counts": _bool(counts),
     }
 
 
