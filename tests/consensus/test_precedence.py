@@ -7,86 +7,75 @@ from resourcelease.consensus.precedence import Precedence
 from resourcelease.consensus.settings import ALL_GUARDS
 from resourcelease.consensus.wire import Message
 
-LATE = 0.005
-NEVER = float("inf")
-
 
 class Follower:
     """Ten entries of so many bytes, a disk, and a leader's acknowledgements."""
 
-    def __init__(self, size: int = 100) -> None:
+    def __init__(self, size: int = 2000) -> None:
         self.journal = Journal([(bytes(size), index, 1) for index in range(1, 11)], 1, "")
         self.durability = Durability(10)
         connections = Connections()
         connections.opened("leader", 1)
         self.outbox = Outbox(connections, self.durability, ALL_GUARDS)
-        self.precedence = Precedence(self.journal, self.outbox, LATE)
+        self.precedence = Precedence(self.journal, self.outbox)
 
     def hears(self) -> int:
         """An entry comes, and goes to the disk at the end of the turn; the batch."""
         self.journal.add(b"\x00new", self.journal.last_index + 1, 1)
         return self.durability.last_batch + 1
 
-    def ends_turn(self, now: float) -> list[tuple[str, Message]]:
+    def ends_turn(self) -> list[tuple[str, Message]]:
         if self.journal.take_batch() is not None:
-            self.durability.written(self.journal.last_index, now)
+            self.durability.written(self.journal.last_index, 0.0)
             self.outbox.put("leader", {"type": "next_node_idx", "success": True, "term": 1})
         return self.outbox.leave(1)
 
-    def puts_off(self, now: float, first: int = 9, last: int = 10, *, waited_for: bool = False) -> bool:
-        return self.precedence.puts_off(now, first, last, waited_for=waited_for)
+    def puts_off(self, first: int = 9, last: int = 10) -> bool:
+        return self.precedence.puts_off(first, last)
 
 
 def test_where_there_is_nothing_new_a_turn_does_everything() -> None:
     follower = Follower()
-    assert not follower.puts_off(1.0)
-    assert not follower.precedence.resting
+    assert not follower.puts_off()
+    assert not follower.precedence.unfinished
 
 
-def test_entries_go_to_the_disk_and_are_acknowledged_first_and_the_rest_comes_a_moment_later() -> None:
+def test_entries_go_to_the_disk_and_are_acknowledged_before_much_is_applied() -> None:
     follower = Follower()
     batch = follower.hears()
-    assert follower.puts_off(1.0)
-    assert follower.ends_turn(1.0) == []
-    assert follower.puts_off(1.0), "the disk is not back"
+    assert follower.puts_off()
+    assert follower.precedence.unfinished
+    assert follower.ends_turn() == []
     follower.durability.done(batch)
-    assert follower.puts_off(1.001)
-    assert len(follower.ends_turn(1.001)) == 1
-    assert follower.puts_off(1.004)
-    assert follower.precedence.rest_at == 1.0 + LATE
-    assert not follower.puts_off(1.0 + LATE)
-    follower.precedence.rested()
-    assert follower.precedence.rest_at == NEVER
+    assert follower.puts_off()
+    assert len(follower.ends_turn()) == 1
+    assert not follower.puts_off()
+    follower.precedence.done()
+    assert not follower.precedence.unfinished
 
 
-def test_where_somebody_waits_here_the_rest_comes_right_after_the_acknowledgement() -> None:
+def test_while_the_disk_is_not_back_the_rest_is_done() -> None:
     follower = Follower()
-    follower.durability.done(follower.hears())
-    assert follower.puts_off(1.0, waited_for=True)
-    assert follower.precedence.rest_at == 1.0
-    follower.ends_turn(1.0)
-    follower.durability.done(1)
-    assert follower.puts_off(1.0, waited_for=True)
-    follower.ends_turn(1.0)
-    assert not follower.puts_off(1.0, waited_for=True)
+    follower.hears()
+    assert follower.puts_off()
+    follower.ends_turn()
+    assert not follower.puts_off()
 
 
-def test_much_is_not_left_for_later() -> None:
-    for follower, first in ((Follower(), 2), (Follower(size=5000), 9)):
-        follower.hears()
-        assert follower.puts_off(1.0, first)
-        assert follower.precedence.rest_at == 1.0
-        follower.ends_turn(1.0)
-        assert not follower.puts_off(1.0, first)
+def test_a_little_is_not_put_off() -> None:
+    follower = Follower(size=100)
+    follower.hears()
+    assert not follower.puts_off()
+    assert not follower.puts_off(first=11), "nor nothing at all"
 
 
 def test_new_entries_do_not_keep_it_from_the_rest_for_ever() -> None:
     follower = Follower()
     turns = []
-    for number in range(8):
+    for _ in range(6):
         follower.hears()
-        turns.append(follower.puts_off(1.0 + LATE * number))
+        turns.append(follower.puts_off())
         if not turns[-1]:
-            follower.precedence.rested()
-        follower.ends_turn(1.0 + LATE * number)
-    assert turns == [True, True, True, False, True, True, True, False]
+            follower.precedence.done()
+        follower.ends_turn()
+    assert turns == [True, True, False, True, True, False]

@@ -85,7 +85,7 @@ class Host:
         self._connections = Connections()
         self._durability = Durability(self._journal.last_index if len(self._journal) else 0)
         self._outbox = Outbox(self._connections, self._durability, guards)
-        self._precedence = Precedence(self._journal, self._outbox, settings.news_s)
+        self._precedence = Precedence(self._journal, self._outbox)
         self._behind = WriteBehind(
             journal=self._journal,
             membership=self.membership,
@@ -241,7 +241,7 @@ class Host:
             while self._inbox:
                 self._deliver(*self._inbox.popleft())
             if not self._puts_off():
-                self._precedence.rested()
+                self._precedence.done()
                 self._do_the_rest()
             self._finish()
         effects, self._effects = self._effects, Effects()
@@ -250,13 +250,13 @@ class Host:
     @property
     def unfinished(self) -> bool:
         """Whether the last turn did only what could not wait, and the next one is due at once."""
-        return self._precedence.rest_at <= self._now
+        return self._precedence.unfinished
 
     def _puts_off(self) -> bool:
         if self._raft.state != FOLLOWER or self._arrived is not None:
             return False
-        unapplied = self._raft.applied_index + 1, min(self._raft.commit_index, self._journal.last_index)
-        return self._precedence.puts_off(self._now, *unapplied, waited_for=self.pending > 0)
+        last = min(self._raft.commit_index, self._journal.last_index)
+        return self._precedence.puts_off(self._raft.applied_index + 1, last)
 
     def _do_the_rest(self) -> None:
         if self._held.waiting:
@@ -282,8 +282,8 @@ class Host:
 
     def next_turn_at(self) -> float:
         """When the next turn is due if nothing happens before."""
-        if self._precedence.resting:
-            return max(self._precedence.rest_at, self._now)
+        if self._precedence.unfinished:
+            return self._now
         times = [self._now + 1.0]
         if self._raft.state == LEADER:
             times.append(min(self._raft.heartbeat_at + _JUST_AFTER_S, self._news.due_at))

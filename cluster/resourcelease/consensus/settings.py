@@ -18,7 +18,7 @@ class Settings:
     # A leader is heard from at least this often.
     heartbeat_s: float = 0.1
     # How long a follower that has proposed nothing may wait to be told that entries are committed; the next entries,
-    # which mostly come sooner, tell it as well. And how long it may then leave a few of them before it applies them.
+    # which mostly come sooner, tell it as well.
     news_s: float = 0.005
     # A follower that hears nothing for a time drawn between these two stands for election.
     election_min_s: float = 0.6
