@@ -40,9 +40,10 @@ def test_a_flipped_byte_is_found_without_a_reader(trio: Cluster, run: Runner, ca
         flip(victim, 700)
         assert node.upkeep.scrubber is not None
         node.upkeep.scrubber.hurry()
-        await until(lambda: node.upkeep.repair.mended == 1, 20)
+        await until(lambda: node.upkeep.repair.mended == 1, 60)
         assert verify(segments_of(trio, "n2")).ok
-        assert verify(segments_of(trio, "n2")).digests == sound
+        # What was sealed since is no matter.
+        assert sound.items() <= verify(segments_of(trio, "n2")).digests.items()
         assert f"damage was found: {victim}" in caplog.text
         status = await trio.stubs["n2"].admin.Status(v1.StatusRequest(), timeout=10)
         assert (status.history.files_damaged, status.history.segments_mended) == (1, 1)
@@ -68,7 +69,7 @@ def test_damage_from_while_a_node_was_down_is_mended_at_its_start(trio: Cluster,
                 path.unlink()
         assert how == "all missing" or not verify(segments_of(trio, "n2")).ok
         await trio.start("n2")
-        await until(lambda: before.items() <= verify(segments_of(trio, "n2")).digests.items(), 20)
+        await until(lambda: before.items() <= verify(segments_of(trio, "n2")).digests.items(), 60)
         assert verify(segments_of(trio, "n2")).ok
 
     run(scenario())
@@ -90,7 +91,7 @@ def test_a_file_of_another_cluster_is_put_aside(trio: Cluster, run: Runner, tmp_
         report = verify(segments_of(trio, "n2"))
         assert next((problem.path, problem.kind) for problem in report.problems) == (victim, "stranger")
         await trio.start("n2")
-        await until(lambda: sound.items() <= verify(segments_of(trio, "n2")).digests.items(), 20)
+        await until(lambda: sound.items() <= verify(segments_of(trio, "n2")).digests.items(), 60)
         assert victim.with_name(victim.name + ".damaged").read_bytes() == stranger.read_bytes()
         assert trio.nodes["n2"].upkeep.repair.put_aside == 1
         assert verify(segments_of(trio, "n2")).ok

@@ -136,6 +136,26 @@ def test_a_missing_file(log: Path) -> None:
     assert f"events {first} to {last} are missing" in str(report.problems[0])
 
 
+def test_a_missing_file_beside_a_damaged_one(log: Path) -> None:
+    _, flipped, lost, after, *_ = paths_of(log)
+    content = bytearray(flipped.read_bytes())
+    content[len(content) // 2] ^= 1
+    flipped.write_bytes(content)
+    first = int(lost.stem)
+    lost.unlink()
+    problems = verify(log).problems
+    assert [(problem.kind, problem.path) for problem in problems] == [
+        (Damage.DAMAGED, flipped),
+        (Damage.MISSING, after),
+    ]
+    assert problems[1].reason == f"events {first} to {int(after.stem) - 1} are missing before this file"
+
+
+def test_a_log_of_another_cluster_is_not_to_be_fetched(tmp_path: Path) -> None:
+    assert "Fetch" in str(CorruptSegment(tmp_path, 0, "damaged"))
+    assert "Fetch" not in str(CorruptSegment(tmp_path, 0, "another cluster's", Damage.STRANGER))
+
+
 def test_missing_files_at_the_ends(log: Path, work: Work) -> None:
     paths = paths_of(log)
     paths[0].unlink()

@@ -2,8 +2,9 @@
 
 import json
 import random
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgpack
 import pyarrow as pa
@@ -231,3 +232,21 @@ def test_records_that_are_not_as_many_as_they_should_be_are_named(
         monkeypatch.setattr(Frame, "joined", lambda frame, damage=damage: damage(joined(frame)))
         with pytest.raises(CorruptSegment, match="more records or fewer"):
             list(read_piece(Piece(str(path), 1, 20), Query(), SCHEMA))
+
+
+def test_no_batch_looks_for_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where NumPy is not installed, pyarrow looks for it at every conversion that was not told a type.
+    class Watch:
+        sought: ClassVar[list[str]] = []
+
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            self.sought.append(name)
+
+    for attempt in range(2):
+        batch = EventBatch(SCHEMA)
+        for one in RECORDS:
+            batch.add(msgpack.unpackb(one.encode()))
+        if attempt:
+            monkeypatch.setattr(sys, "meta_path", [Watch(), *sys.meta_path])
+        batch.finish(0, 1 << 60)
+    assert not Watch.sought

@@ -1,23 +1,34 @@
 """Arrow arrays from what records hold: values that stand for runs of rows, and values a row."""
 
+import struct as packing
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, compress
+from operator import sub
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Rows", "Sparse", "Texts", "numbers", "optional_texts", "struct"]
+__all__ = ["Rows", "numbers", "optional_texts", "spread_some", "struct", "texts_of"]
 
 _TEXTS = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+
+_ZERO, _NONE = pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64())
+_NUMBERS = {"q": pa.int64(), "i": pa.int32()}
 
 # 0, 1, 2 and so on, for batches of the usual size.
 _COUNTED = array("q", range(1 << 16))
 
 
-def numbers(values: array) -> pa.Array:  # type: ignore[type-arg]
-    """An ``array('q')`` as it lies in memory."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+def numbers(values: Sequence[int], kind: str = "q") -> pa.Array:
+    """Numbers of 64 bits, or of 32 (``i``). ValueError if something else is among them, or one is too large."""
+    # A third of the time that pyarrow takes for it, or an array.
+    try:
+        packed = packing.pack(f"{len(values)}{kind}", *values)
+    except packing.error as error:
+        raise ValueError(f"not a number, or too large a one: {error}") from error
+    return pa.Array.from_buffers(_NUMBERS[kind], len(values), [None, pa.py_buffer(packed)])
 
 
 def struct(kind: pa.DataType, column: Callable[[str], pa.Array], mask: pa.Array | None = None) -> pa.Array:
@@ -27,12 +38,14 @@ def struct(kind: pa.DataType, column: Callable[[str], pa.Array], mask: pa.Array 
 
 
 class Rows:
-    """Runs of rows, each behind the one before; ``ends`` are the rows behind their last ones."""
+    """Runs of rows, each behind the one before; ``counts`` says how many rows each has."""
 
-    def __init__(self, ends: array) -> None:  # type: ignore[type-arg]
-        self.size: int = ends[-1] if ends else 0
-        self._starts = array("q", [0, *ends[:-1]])
-        self._ends = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
+    def __init__(self, counts: Sequence[int]) -> None:
+        starts = list(accumulate(counts, initial=0))
+        self.size: int = starts.pop() if counts else 0
+        self._counts = counts
+        self.starts: Sequence[int] = starts
+        self._ends = numbers([*starts[1:], self.size] if counts else [], "i")
 
     def spread(self, values: pa.Array) -> pa.Array:
         """A value a run as a value a row."""
@@ -41,20 +54,32 @@ class Rows:
         runs = pa.RunEndEncodedArray.from_buffers(kind, self.size, [None], children=[self._ends, values])
         return pc.run_end_decode(runs)
 
-    def each(self, values: Sequence[Any], counts: Sequence[int]) -> pa.Array:
-        """Numbers, of which each run has one for each row, or one for all of its rows."""
-        if all(type(value) is int for value in values):
-            return self.spread(numbers(array("q", values)))
-        # A list grows at half the cost of an array.
-        found: list[int] = []
-        for value, count in zip(values, counts, strict=True):
-            if type(value) is int:
-                found += (value,) * count
-            elif len(value) != count:
-                raise ValueError("the columns do not have as many values as there are events")
-            else:
-                found += value
-        return numbers(array("q", found))
+    def each(self, values: Sequence[Any]) -> pa.Array:
+        """Numbers: for each run a list with one for each of its rows, a range likewise, or one for all of its rows."""
+        kinds = [type(value) for value in values]
+        known = set(kinds)
+        if known == {int}:
+            return self.spread(numbers(values))
+        if not known <= {int, range, list}:
+            raise ValueError("something else stands where numbers belong")
+        is_list = [kind is list for kind in kinds]
+        lists: list[list[int]] = list(compress(values, is_list))
+        if list(map(len, lists)) != list(compress(self._counts, is_list)):
+            raise ValueError("the columns do not have as many values as there are events")
+        told = numbers(list(chain.from_iterable(lists)))
+        if len(lists) == len(values):
+            return told
+        rising = [
+            0 if kind is list else value if kind is int else value.start - start
+            for value, kind, start in zip(values, kinds, self.starts, strict=True)
+        ]
+        found = self.spread(numbers(rising))
+        if range in known:
+            steps = _count_up(self.size)
+            if int in known:
+                steps = pc.if_else(self.spread(pa.array([kind is range for kind in kinds], pa.bool_())), steps, _ZERO)
+            found = pc.add(found, steps)
+        return pc.replace_with_mask(found, self.spread(pa.array(is_list, pa.bool_())), told) if lists else found
 
     def texts(self, values: Sequence[Any]) -> pa.Array:
         """A text a run as a text a row; mostly one text stands in all of them."""
@@ -64,64 +89,43 @@ class Rows:
 
     def numbered(self) -> pa.Array:
         """In each row the number of its run, from 0."""
-        return self.spread(_count_up(len(self._starts)))
+        return self.spread(_count_up(len(self.starts)))
 
     def rising(self, firsts: Sequence[int]) -> pa.Array:
         """Numbers that rise by one from row to row within a run."""
-        before = array("q", [first - start for first, start in zip(firsts, self._starts, strict=True)])
-        return pc.add(self.spread(numbers(before)), _count_up(self.size))
+        return pc.add(self.spread(numbers(list(map(sub, firsts, self.starts)))), _count_up(self.size))
 
 
 def _count_up(size: int) -> pa.Array:
     """0, 1, 2 and so on."""
     if len(_COUNTED) < size:
-        return numbers(array("q", range(size)))
-    return numbers(_COUNTED)[:size]
+        return numbers(range(size))
+    return pa.Array.from_buffers(pa.int64(), size, [None, pa.py_buffer(_COUNTED)])
 
 
-class Sparse:
-    """Rows that have something, among many that have nothing."""
-
-    def __init__(self) -> None:
-        self._ends = array("i")
-        # For each run: the place of its first value less its first row; None where the rows have nothing.
-        self._shifts: list[int | None] = []
-        # For each run: how many values come before it.
-        self._before: list[int] = []
-        self._rows = self._size = 0
-
-    def add(self, row: int, count: int) -> None:
-        """The rows from ``row`` on have the next ``count`` values."""
-        if row > self._rows:
-            self._none_until(row)
-        self._ends.append(row + count)
-        self._before.append(self._size)
-        self._shifts.append(self._size - row)
-        self._rows = row + count
-        self._size += count
-
-    def _none_until(self, row: int) -> None:
-        self._ends.append(row)
-        self._shifts.append(None)
-        self._before.append(self._size)
-
-    def spread(self, values: pa.Array, rows: int) -> pa.Array:
-        """The values, each in its row."""
-        if not self._size:
-            return pa.nulls(rows, values.type)
-        if rows > self._rows:
-            self._none_until(rows)
-        if rows == self._size:
-            return values
-        places = pc.add(Rows(self._ends).spread(pa.array(self._shifts, pa.int64())), _count_up(rows))
-        if not pa.types.is_struct(values.type) or values.null_count:
-            return values.take(places)
-        fields = [values.type.field(place) for place in range(values.type.num_fields)]
-        # Where a row has nothing, its text is the empty one before the next value.
-        before = Rows(self._ends).spread(numbers(array("q", self._before)))
-        starts = pa.concat_arrays([pc.coalesce(places, before), pa.array([self._size], pa.int64())])
-        spread = [_spread(one, places, starts) for one in values.flatten()]
-        return pa.StructArray.from_arrays(spread, fields=fields, mask=pc.is_null(places))
+def spread_some(values: pa.Array, rows: Rows, counts: Sequence[int]) -> pa.Array:
+    """Values one behind the other, each in its row; ``counts``: how many each run has, which is all of its or none."""
+    *before, size = accumulate(counts, initial=0)
+    if len(values) != size:
+        raise ValueError("there are not as many values as there are events")
+    if not size:
+        return pa.nulls(rows.size, values.type)
+    if size == rows.size:
+        return values
+    there = rows.spread(pa.array(list(map(bool, counts)), pa.bool_()))
+    # Where a row has nothing, its text is the empty one before the next value.
+    starts = pc.if_else(
+        there,
+        pc.add(rows.spread(numbers(list(map(sub, before, rows.starts)))), _count_up(rows.size)),
+        rows.spread(numbers(before)),
+    )
+    places = pc.if_else(there, starts, _NONE)
+    if not pa.types.is_struct(values.type) or values.null_count:
+        return values.take(places)
+    fields = [values.type.field(place) for place in range(values.type.num_fields)]
+    starts = pa.concat_arrays([starts, pa.array([size], pa.int64())])
+    spread = [_spread(one, places, starts) for one in values.flatten()]
+    return pa.StructArray.from_arrays(spread, fields=fields, mask=pc.invert(there))
 
 
 def _spread(values: pa.Array, places: pa.Array, starts: pa.Array) -> pa.Array:
@@ -136,34 +140,10 @@ def _spread(values: pa.Array, places: pa.Array, starts: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(places), [None, old.take(starts).buffers()[1], content], null_count=0)
 
 
-class Texts:
-    """Maps of texts, one after the other."""
-
-    def __init__(self) -> None:
-        self._offsets = array("i", [0])
-        # What is put here goes to the map that ``end`` ends.
-        self.keys: list[str] = []
-        self.values: list[str] = []
-        # To be told how many keys there are where a map ends.
-        self.end_at = self._offsets.append
-
-    def add(self, texts: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
-        """One map."""
-        pairs = texts.items() if isinstance(texts, Mapping) else texts
-        for key, value in pairs:
-            self.keys.append(key)
-            self.values.append(value)
-        self.end()
-
-    def end(self) -> None:
-        """A map ends here."""
-        self.end_at(len(self.keys))
-
-    def finish(self) -> pa.Array:
-        """All of them."""
-        offsets = pa.Array.from_buffers(pa.int32(), len(self._offsets), [None, pa.py_buffer(self._offsets)])
-        keys, values = pa.array(self.keys, pa.string()), pa.array(self.values, pa.string())
-        return pa.MapArray.from_arrays(offsets, keys, values, _TEXTS)
+def texts_of(keys: Sequence[str], values: Sequence[str], sizes: Sequence[int]) -> pa.Array:
+    """Maps of texts; ``sizes`` says how many of the keys each has."""
+    offsets = numbers(list(accumulate(sizes, initial=0)), "i")
+    return pa.MapArray.from_arrays(offsets, pa.array(keys, pa.string()), pa.array(values, pa.string()), _TEXTS)
 
 
 def optional_texts(maps: Sequence[Any]) -> pa.Array:

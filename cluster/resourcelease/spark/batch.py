@@ -1,8 +1,6 @@
 """Records as columns: what many of them hold becomes one Arrow batch, without an object for each event."""
 
-from array import array
 from collections.abc import Sequence
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -71,13 +69,13 @@ class EventBatch:
             )
         # Also where nobody asks for them: whether there are as many as there are events says whether these are records.
         handles = Handles(numbers, counts, columns[_DATA])
-        rows = Rows(array("i", accumulate(counts)))
+        rows = Rows(counts)
         arrays = [self._column(field, columns, rows, handles) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, field: pa.Field, columns: Sequence[Sequence[Any]], rows: Rows, handles: Handles) -> pa.Array:
         def number(name: str) -> pa.Array:
-            return rows.spread(numbers(array("q", columns[_NUMBERS[name]])))
+            return rows.spread(numbers(columns[_NUMBERS[name]]))
 
         name, kind = field.name, field.type
         if name in _NUMBERS:
@@ -90,7 +88,7 @@ class EventBatch:
             case "type":
                 return rows.spread(pa.array([_NAMES[number] for number in columns[1]], pa.string()))
             case "occurred_at":
-                return rows.spread(numbers(array("q", [wall * 1000 for wall in columns[_WALL]]))).cast(kind)
+                return rows.spread(numbers([wall * 1000 for wall in columns[_WALL]])).view(kind)
             case "shard_id":
                 shards = {name: shard_of(name) for name in set(columns[_NAMESPACE])}
                 return rows.texts([shards[name] for name in columns[_NAMESPACE]])

@@ -1,14 +1,13 @@
 """What records say beyond their columns, as the texts of ``metadata``: deadline, cause, change and the like."""
 
 import json
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from resourcelease.model.eventdata import DATA, EventType, GrantsData
-from resourcelease.spark.arrays import Rows, Texts
+from resourcelease.spark.arrays import Rows, texts_of
 
 __all__ = ["facts"]
 
@@ -23,47 +22,54 @@ _TOLD = {
 }
 _OPERATION, _CALLERS, _DATA = 11, 12, 16
 _GRANTED, _DEADLINE = int(EventType.LEASE_GRANTED), GrantsData._fields.index("deadline_ms")
+_WITH_DEADLINE = ("deadline_ms", "operation_id")
 _DRAIN, _EFFECT, _HEARTBEAT = int(EventType.DRAIN_SNAPSHOT), int(EventType.EFFECT), int(EventType.HEARTBEAT)
+_ONCE: Sequence[Any] = (None,)
+# Types whose data tells nothing here. (Of a heartbeat it does where no lease is named.)
+_PLAIN = frozenset(number for number, told in _TOLD.items() if not told and number != _HEARTBEAT)
 
 
 def facts(columns: Sequence[Sequence[Any]], rows: Rows) -> pa.Array:
     """The metadata of the events of records, a map a row; ``columns`` are the fields of all records."""
-    texts, ends, row = Texts(), array("i"), 0
-    keys, values, end_at, ended = texts.keys, texts.values, texts.end_at, ends.append
+    keys: list[str] = []
+    values: list[str] = []
+    # How many texts each map has, and how many rows.
+    sizes: list[int] = []
+    repeats: list[int] = []
     fields = zip(*(columns[place] for place in (1, 3, _OPERATION, _CALLERS, _DATA)), strict=True)
     for number, count, operation, callers, data in fields:
-        row += count
-        told = _TOLD[number]
         if not callers:
             # Most records: nothing but the operation, or, a third of a log, a deadline and the operation.
-            granted = number == _GRANTED and type(data[_DEADLINE]) is int
-            if granted or (not told and (data or number != _HEARTBEAT)):
-                if granted and data[_DEADLINE]:
-                    keys.append("deadline_ms")
-                    values.append(str(data[_DEADLINE]))
+            if number in _PLAIN:
                 if operation:
                     keys.append("operation_id")
                     values.append(operation)
-                end_at(len(keys))
-                ended(row)
+                    sizes.append(1)
+                else:
+                    sizes.append(0)
+                repeats.append(count)
+                continue
+            if number == _GRANTED and operation and type(data[_DEADLINE]) is int and data[_DEADLINE]:
+                keys += _WITH_DEADLINE
+                values += (str(data[_DEADLINE]), operation)
+                sizes.append(2)
+                repeats.append(count)
                 continue
         said = dict(callers or {})
-        each = _tell(said, told, number, data)
+        each = _tell(said, _TOLD[number], number, data)
         if operation:
             said["operation_id"] = operation
-        if each is None:
-            texts.add(said)
-            ended(row)
-            continue
-        name, own = each
-        if len(own) != count:
+        name, own = each or ("", _ONCE)
+        if each is not None and len(own) != count:
             raise ValueError(f"{name} does not have as many values as there are events")
-        for place, value in enumerate(own):
-            texts.add(said | {name: str(value)} if value else said)
-            ended(row - count + place + 1)
-    if len(ends) == rows.size:
-        return texts.finish()
-    return texts.finish().take(Rows(ends).numbered())
+        for value in own:
+            told = said | {name: str(value)} if value else said
+            keys += told.keys()
+            values += told.values()
+            sizes.append(len(told))
+            repeats.append(1 if each else count)
+    texts = texts_of(keys, values, sizes)
+    return texts if len(sizes) == rows.size else texts.take(Rows(repeats).numbered())
 
 
 def _tell(

@@ -11,7 +11,7 @@ from resourcelease.spark.arrays import Rows, struct
 __all__ = ["Handles", "handles_of"]
 
 # Ids, one a row; attempts and fences likewise, or one number that holds for all. None: the events have no handle.
-Columns: TypeAlias = tuple[Sequence[int], int | Sequence[int], int | Sequence[int]]
+Columns: TypeAlias = tuple[list[int] | range, int | list[int], int | list[int] | range]
 
 
 def handles_of(number: int, count: int, data: Sequence[Any]) -> Columns | None:
@@ -42,7 +42,7 @@ def _unfenced(count: int, data: Sequence[Any]) -> Columns | None:
 
 
 def _effect(count: int, data: Sequence[Any]) -> Columns | None:
-    return ((data[2],), data[3], data[4]) if data[4] else None
+    return ([data[2]], data[3], data[4]) if data[4] else None
 
 
 def _none(count: int, data: Sequence[Any]) -> None:
@@ -71,7 +71,7 @@ _OF: dict[int, Callable[[int, Sequence[Any]], Columns | None]] = {
 }
 _ = [_OF[type_] for type_ in EventType]  # a type without an entry is found when this is loaded
 
-_NO_HANDLE: Columns = ((0,), 0, 0)
+_NO_HANDLE: Columns = (range(1), 0, 0)
 
 
 class Handles:
@@ -83,14 +83,13 @@ class Handles:
         ids, attempts, fences = zip(*[each or _NO_HANDLE for each in found], strict=True)
         if list(map(len, ids)) != list(counts) or min(counts) < 1:
             raise ValueError("the columns do not have as many values as there are events")
-        self._counts = counts
         self._columns: dict[str, Sequence[Any]] = {"sequence_id": ids, "attempt": attempts, "lease_id": fences}
 
     def finish(self, kind: pa.DataType, rows: Rows) -> pa.Array:
         """All of them, as a struct of the fields that are wanted."""
-        absent = None if self._absent is None else rows.spread(pa.array(self._absent))
+        absent = None if self._absent is None else rows.spread(pa.array(self._absent, pa.bool_()))
 
         def column(name: str) -> pa.Array:
-            return rows.each(self._columns[name], self._counts)
+            return rows.each(self._columns[name])
 
         return struct(kind, column, absent)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from resourcelease.model.eventdata import EventType
 from resourcelease.model.items import Item, ItemColumns
-from resourcelease.spark.arrays import Rows, Sparse, optional_texts, struct
+from resourcelease.spark.arrays import Rows, optional_texts, spread_some, struct
 
 __all__ = ["errors", "payloads"]
 
@@ -29,26 +29,25 @@ def payloads(
     kind: pa.DataType, rows: Rows, numbers: Sequence[int], counts: Sequence[int], datas: Sequence[Sequence[Any]]
 ) -> pa.Array:
     """The items of ENQUEUE events, and of RESTORE_SNAPSHOT events, whose page holds them; null in other rows."""
-    where, found, sizes, row = Sparse(), [], [], 0
-    for number, count, data in zip(numbers, counts, datas, strict=True):
+    found: list[Sequence[Any]] = []
+    sizes = [0] * len(counts)
+    for place, number in enumerate(numbers):
         if number == EventType.ENQUEUE:
-            size, *columns = msgpack.unpackb(data[1])
-            if size != count:
+            size, *columns = msgpack.unpackb(datas[place][1])
+            if size != counts[place]:
                 raise ValueError("an enqueue does not have as many items as there are events")
-        elif number == EventType.RESTORE_SNAPSHOT and data[0]:
-            columns = _of_page(data[3], data[2])
+        elif number == EventType.RESTORE_SNAPSHOT and datas[place][0]:
+            columns = _of_page(datas[place][3], datas[place][2])
         else:
-            row += count
             continue
-        where.add(row, count)
-        row += count
         found.append(columns)
-        sizes.append(count)
+        sizes[place] = counts[place]
     if not found:
         return pa.nulls(rows.size, kind)
     by_name = dict(zip(_NAMES, zip(*found, strict=False), strict=False))
-    values = struct(kind, lambda name: _column(name, by_name[name], sizes))
-    return where.spread(values, rows.size)
+    each = [size for size in sizes if size]
+    values = struct(kind, lambda name: _column(name, by_name[name], each))
+    return spread_some(values, rows, sizes)
 
 
 def _column(name: str, columns: Sequence[Any], sizes: Sequence[int]) -> pa.Array:
@@ -79,9 +78,9 @@ def errors(
     """What workers said of attempts that failed, and why ops were refused; null in other rows."""
     if _TOLD.isdisjoint(numbers):
         return pa.nulls(rows.size, kind)
-    where, found, row = Sparse(), [], 0
+    found: list[Sequence[Any]] = []
+    sizes = []
     for number, count, data in zip(numbers, counts, datas, strict=True):
-        row += count
         if number == EventType.FAILED and data[3]:
             failures = data[3] * count if len(data[3]) == 1 else data[3]
             if len(failures) != count:
@@ -89,9 +88,9 @@ def errors(
         elif number == EventType.REJECTED:
             failures = [(data[0], data[1], None)]
         else:
-            continue
-        where.add(row - count, count)
+            failures = ()
         found += failures
+        sizes.append(len(failures))
     if not found:
         return pa.nulls(rows.size, kind)
     columns = dict(zip(("code", "message", "metadata"), zip(*found, strict=True), strict=False))
@@ -100,4 +99,4 @@ def errors(
         values = columns.get(name, ())
         return optional_texts(values) if name == "metadata" else pa.array(values, pa.string())
 
-    return where.spread(struct(kind, column), rows.size)
+    return spread_some(struct(kind, column), rows, sizes)

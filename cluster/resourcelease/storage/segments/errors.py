@@ -37,7 +37,8 @@ class CorruptSegment(StorageError):
     """A segment file is not what was written; ``offset`` is where the block begins that is not in order."""
 
     def __init__(self, path: Path, offset: int, reason: str, kind: Damage = Damage.DAMAGED) -> None:
-        super().__init__(f"{path}: at byte {offset}: {reason}. Fetch this segment from another node and install it")
+        advice = "" if kind is Damage.STRANGER else ". Fetch this segment from another node and install it"
+        super().__init__(f"{path}: at byte {offset}: {reason}{advice}")
         self.path = path
         self.offset = offset
         self.reason = reason

@@ -106,7 +106,7 @@ def verify(
                 progress(done + here, total)
 
         _check_one(path, report, told, last=newest and place + 1 == len(paths))
-    _check_neighbours(report, owner)
+    _check_neighbours(report, paths, owner)
     _check_ends(report, paths, None if first else register, through)
     return report
 
@@ -273,37 +273,49 @@ def _note(file: Checked, report: Report, *, last: bool) -> None:
         report.notes.append(f"{file.path}: its segment goes on behind event {file.last}")
 
 
-def _check_neighbours(report: Report, owner: Owner | None) -> None:
+def _check_neighbours(report: Report, paths: list[Path], owner: Owner | None) -> None:
     """Files against each other: one history of one cluster, without overlap and without a gap."""
-    unread = {problem.path for problem in report.problems}
+    broken = {problem.path for problem in report.problems}
+    read = {file.path: file for file in report.files}
     before: Checked | None = None
-    # Also what was deleted or replaced since it was read.
-    paths = sorted({*(path for _, path in segment_paths(report.directory)), *(file.path for file in report.files)})
-    for file in report.files:
-        if owner is None:
-            owner = Owner(file.header.cluster_id, "", file.header.shard)
-        if (file.header.cluster_id, file.header.shard) != (owner.cluster_id, owner.shard):
-            reason = f"it is of cluster {file.header.cluster_id}, shard {file.header.shard!r}"
-            report.problems.append(Problem(Damage.STRANGER, file.path, -1, reason))
-            continue
-        if before is not None:
-            between = paths[paths.index(before.path) + 1 : paths.index(file.path)]
-            known_damage = any(path in unread for path in between) or before.path in unread
-            report.problems += _between(before, file, known_damage=known_damage)
-        if before is None or file.last > before.last:
-            before = file
+    # How far the files so far go; None where one that is damaged, or retired meanwhile, does not tell.
+    reached: int | None = None
+    for path in paths:
+        file = read.get(path)
+        if file is not None:
+            if owner is None:
+                owner = Owner(file.header.cluster_id, "", file.header.shard)
+            if (file.header.cluster_id, file.header.shard) != (owner.cluster_id, owner.shard):
+                reason = f"it is of cluster {file.header.cluster_id}, shard {file.header.shard!r}"
+                report.problems.append(Problem(Damage.STRANGER, path, -1, reason))
+                continue
+            if before is not None:
+                report.problems += _between(before, file)
+            if before is None or file.last > before.last:
+                before = file
+        first = int(path.stem)
+        if reached is not None and first > reached + 1:
+            reason = f"events {reached + 1} to {first - 1} are missing before this file"
+            report.problems.append(Problem(Damage.MISSING, path, -1, reason))
+        ends = _told_end(path) if file is None or path in broken else file.last
+        reached = None if ends is None else max(reached or 0, ends)
 
 
-def _between(before: Checked, file: Checked, *, known_damage: bool) -> Iterable[Problem]:
+def _told_end(path: Path) -> int | None:
+    """The last event of a file that is not in order, if its footer is there to tell."""
+    try:
+        with SegmentFile(path) as file:
+            return file.footer.span.last if file.footer is not None else None
+    except (CorruptSegment, NewerFormat, FileNotFoundError):
+        return None
+
+
+def _between(before: Checked, file: Checked) -> Iterable[Problem]:
     first, path = file.header.first, file.path
     if first <= before.last:
         if not (before.whole and file.last <= before.last):
             yield Problem(Damage.OVERLAP, path, -1, f"events from {first} on are in {before.path.name} as well")
-    elif first > before.last + 1:
-        if not known_damage:
-            reason = f"events {before.last + 1} to {first - 1} are missing before this file"
-            yield Problem(Damage.MISSING, path, -1, reason)
-    elif file.header.chain != before.digest:
+    elif first == before.last + 1 and file.header.chain != before.digest:
         reason = f"it does not follow {before.path.name}: the digest that it begins with is another"
         yield Problem(Damage.UNCHAINED, path, -1, reason)
 
