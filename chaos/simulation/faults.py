@@ -44,6 +44,7 @@ class Faults:
             (profile.wall_jump_every_s, self._wall_jump),
             (profile.flip_every_s, self._flip),
             (profile.lose_every_s, self._lose),
+            (profile.forget_every_s, self._forget),
             (profile.full_every_s, self._fill),
             (profile.transfer_every_s, self._transfer),
             (profile.change_every_s if self._spares else 0.0, self._change),
@@ -226,16 +227,41 @@ class Faults:
         self._world.after(self._world.rng.uniform(0.01, 1.0), node.start)
 
     def _lose(self) -> None:
+        self._lose_disk(self._pick(), 1.0)
+
+    def _lose_disk(self, node: Node, within_s: float) -> bool:
         """One disk at a time: the next is lost only when nobody is catching up from the last."""
-        node = self._pick()
         if self._lost is not None and (self._lost.newborn or not self._lost.running):
-            return
+            return False
         self._lost = node
         node.stop(silent=True)
         node.disk.lose_everything()
         self._count["disk lost"] += 1
         self._world.tell("faults", f"the disk of {node.name} is lost")
-        self._world.after(self._world.rng.uniform(0.01, 1.0), node.start)
+        self._world.after(self._world.rng.uniform(0.01, within_s), node.start)
+        return True
+
+    def _forget(self) -> None:
+        """A bare majority goes on; one of it loses its disk, and meets those who were away, without the rest.
+
+        What was acknowledged meanwhile is known to a minority then, which is cut off.
+        """
+        leader = self._leader()
+        others = [node for node in self._nodes if node is not leader and node.running]
+        if leader is None or len(others) < len(self._nodes) - 1 or len(others) < 2:
+            return
+        self._world.rng.shuffle(others)
+        half = len(others) // 2
+        away, near = others[:half], others[half:]
+        self._count["forgotten"] += 1
+        self._world.tell("faults", f"{', '.join(node.name for node in away)} are cut off, and will meet {near[0].name}")
+        self._separate([leader, *near], away, 1.0)
+        self._world.after(self._world.rng.uniform(0.2, 0.6), self._forgotten, leader, near, away)
+
+    def _forgotten(self, leader: Node, near: list[Node], away: list[Node]) -> None:
+        if not self._stopped and self._lose_disk(near[0], 0.05):
+            after_s = self._world.rng.uniform(0.05, 0.4)
+            self._world.after(after_s, self._separate, [leader, *near[1:]], [near[0], *away], 3.0)
 
     def _fill(self) -> None:
         """A disk has no space for a while; one of a leader more often, and now and then a majority."""

@@ -41,6 +41,8 @@ class Profile:
     flip_every_s: float = 0.0
     # A disk is lost with all that was on it; not the next before the node has caught up.
     lose_every_s: float = 0.0
+    # One of a bare majority forgets what it acknowledged, and meets the others.
+    forget_every_s: float = 0.0
     # A disk has no space for so long at most.
     full_every_s: float = 0.0
     full_max_s: float = 3.0
@@ -177,6 +179,7 @@ PROFILES: tuple[Profile, ...] = (
         "losses",
         start_max_s=3.0,
         lose_every_s=0.8,
+        forget_every_s=4.0,
         kill_every_s=1.0,
         cut_every_s=1.0,
         reset_every_s=2.0,

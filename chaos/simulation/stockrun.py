@@ -37,6 +37,7 @@ def run_stock_seed(
         change_every_s=0.0,
         flip_every_s=0.0,
         lose_every_s=0.0,
+        forget_every_s=0.0,
         full_every_s=0.0,
         stuck_rate=0.0,
     )

@@ -1,4 +1,4 @@
-"""Guard **newborn**: who has forgotten its promises neither votes nor counts until it has shown that nothing is missing."""
+"""Guard **newborn**: who has forgotten its promises neither votes nor counts until it has shown that all is there."""
 
 import pytest
 

@@ -33,15 +33,6 @@ REGRESSIONS = [
     ("losses", 86),
     ("losses", 102),
     ("losses", 112),
-    # A node whose disk was lost counted again once its log reached into the leader's term: acknowledged entries were gone.
-    ("losses", 60697),
-    # Told that it did not count yet, a leader went on sending it the snapshot that it had.
-    ("losses", 27),
-    # A snapshot was installed over a log that held its last entry, and cut acknowledged entries that followed it.
-    ("writes", 5230),
-    # A node that had lost the lead, and a leader that was handing over, asked for turn after turn at one moment.
-    ("clocks", 108),
-    ("everything", 55),
 ]
 
 

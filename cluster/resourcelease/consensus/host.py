@@ -305,15 +305,12 @@ class Host:
 
     def _may_tick(self) -> bool:
         # Alone, the library would commit what it has just appended; so it waits for the disk (guard **sync**).
-        members = self.membership.current
-        if len(members) == 1 and self._guards.sync and self.node_id in members:
-            return self._durability.settled and not self._journal.dirty
-        return True
+        waits = self._guards.sync and self.membership.is_alone(self.node_id)
+        return not waits or (self._durability.settled and not self._journal.dirty)
 
     def _stand_alone(self) -> None:
         """Where nobody else can lead there is nobody to wait for."""
-        members = self.membership.current
-        if len(members) == 1 and self.node_id in members and self._raft.state != LEADER:
+        if self._raft.state != LEADER and self.membership.is_alone(self.node_id):
             self._raft.stand_at(self._now)
 
     def _check_disk(self) -> None:
@@ -491,9 +488,8 @@ class Host:
 
     def _on_next_index(self, peer: str, message: Message) -> None:
         # Guard **term**: the library would count an acknowledgement of an earlier term in this one.
-        if self._guards.term and message["term"] != self._raft.term:
-            return
-        if self._raft.state != LEADER or not self._raft.tracks(peer):
+        stale = self._guards.term and message["term"] != self._raft.term
+        if stale or self._raft.state != LEADER or not self._raft.tracks(peer):
             return
         if not message["success"]:
             self._raft.deliver(peer, message)
@@ -540,10 +536,9 @@ class Host:
             self._raft.deliver(voter, vote)
 
     def _on_propose(self, peer: str, message: Message) -> None:
-        if self._raft.state != LEADER:
-            return
-        for number, count, ops in message["proposals"]:
-            self._queue.offer(Origin(peer, message["incarnation"], number, count), ops)
+        if self._raft.state == LEADER:
+            for number, count, ops in message["proposals"]:
+                self._queue.offer(Origin(peer, message["incarnation"], number, count), ops)
 
     # Messages out.
 

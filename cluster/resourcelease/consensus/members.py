@@ -42,6 +42,10 @@ class Membership:
         # Ascending by index; the first is the base and never goes.
         self._history: list[tuple[int, dict[str, str]]] = [(index, dict(members))]
 
+    def is_alone(self, node: str) -> bool:
+        """Whether the configuration is this node and no other."""
+        return [*self.current] == [node]
+
     @property
     def current(self) -> Mapping[str, str]:
         """What holds now."""
