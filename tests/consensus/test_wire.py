@@ -32,6 +32,7 @@ MESSAGES: list[Message] = [
         "commit_index": 0,
         "serialized": Chunk(1, 2, True, 0, 9, 3, [(b"\x00", 8, 3), (b"\x01", 9, 3)], [(b"k", b"v")], b"digest"),
     },
+    {"type": "next_node_idx", "term": 3, "next_node_idx": 8, "reset": False, "success": True, "counts": True},
     {"type": "next_node_idx", "term": 3, "next_node_idx": 8, "reset": False, "success": True, "counts": False},
     {"type": "request_vote", "term": 3, "last_log_index": 8, "last_log_term": 2},
     {"type": "response_vote", "term": 3},

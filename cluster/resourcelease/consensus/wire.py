@@ -141,11 +141,14 @@ def _unpack_snapshot(fields: list[Any]) -> Message:
 
 
 def _pack_next(message: Message) -> list[Any]:
-    return [_NEXT, message["term"], message["next_node_idx"], message["reset"], message["success"], message["counts"]]
+    told = [_NEXT, message["term"], message["next_node_idx"], message["reset"], message["success"]]
+    # Nodes that know nothing of it read what counts, and break the connection with one whose acknowledgements do not.
+    return told if message["counts"] else [*told, False]
 
 
 def _unpack_next(fields: list[Any]) -> Message:
-    term, index, reset, success, counts = fields
+    term, index, reset, success, *rest = fields
+    (counts,) = rest or (True,)
     return {
         "type": "next_node_idx",
         "term": _int(term),
