@@ -57,6 +57,7 @@ LEFT: dict[str, str] = {
     "no-ci": "needs an entry at the journal's end that another leader replaces",
     "no-stranger": "costs elections after a removal, and a removed node is stopped here",
     "no-newborn": "needs an election while a node that lost its disk has not caught up",
+    "no-proof": "needs an election while a node that lost its disk has caught up with a part of what it had",
     "lost-vote": "needs a node to die between two requests for its vote in one term",
     "no-due": "clients never rest here, so that there is always a next call",
     "no-effects": "the workload begins no effects",
