@@ -163,6 +163,8 @@ def test_one_node_grows_to_three_and_shrinks_again(tmp_path: Path) -> None:
         await nodes.nodes["n2"].propose([b"led by another"], 5.0)
         assert nodes.nodes["n3"].is_leader
         await nodes.nodes["n2"].remove_member("n1")
+        # It knows by then, and will not stand for election.
+        assert set(nodes.nodes["n1"].status().members) == {"n2", "n3"}
         await nodes.stop("n1")
         await nodes.nodes["n2"].propose([b"without the first"], 5.0)
         with pytest.raises(NotAllowed, match="transfer the leadership first"):

@@ -18,6 +18,9 @@ from resourcelease.consensus.settings import Settings
 __all__ = ["ACTIONS", "Administration"]
 
 ACTIONS = ("add", "remove", "transfer")
+# So long a node that is removed is given to learn of it. One that does not know stands for election for ever, and those
+# that do not know either listen to it.
+_FAREWELL_S = 1.0
 
 
 @dataclass(slots=True)
@@ -31,6 +34,8 @@ class _Change:
     hand_over_until: float = 0.0
     # Where its configuration went into the log; 0 while it has not.
     submitted: bool = False
+    # A removal: until when to try to tell the node.
+    farewell_until: float = 0.0
 
 
 class Administration:
@@ -115,7 +120,7 @@ class Administration:
         if change.action == "add":
             return self._add(change)
         if change.action == "remove":
-            return self._remove(change)
+            return self._remove(change, now)
         return f"unknown action {change.action!r}; known are {', '.join(ACTIONS)}"
 
     def _transfer(self, change: _Change, now: float) -> str | None:
@@ -149,14 +154,26 @@ class Administration:
         current[change.node] = change.address
         return self._submit(change, current)
 
-    def _remove(self, change: _Change) -> str | None:
+    def _remove(self, change: _Change, now: float) -> str | None:
         current = dict(self._membership.current)
         if change.node not in current:
-            return "" if self._committed() else None
+            return "" if self._committed() and self._told(change, now) else None
         if change.node == self._node_id:
             return "a leader does not remove itself; transfer the leadership first"
-        del current[change.node]
-        return self._submit(change, current)
+        address = current.pop(change.node)
+        refused = self._submit(change, current)
+        if change.submitted and self._raft.is_connected(change.node):
+            # It is sent the entry that removes it, as one that learns.
+            change.farewell_until = now + _FAREWELL_S
+            self._learners[change.node] = address
+        return refused
+
+    def _told(self, change: _Change, now: float) -> bool:
+        """Whether a node that was removed knows, or cannot be told."""
+        if now >= change.farewell_until:
+            return True
+        self._raft.add_learner(change.node)
+        return self._raft.match_index(change.node) >= self._membership.changed_at
 
     def _submit(self, change: _Change, members: Mapping[str, str]) -> str | None:
         # Those that are left could not commit it, if most of them had lost what they promised.

@@ -442,6 +442,10 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         match, connected = self._SyncObj__raftMatchIndex, self._SyncObj__connectedNodes
         return sorted(node.id for node in self._SyncObj__otherNodes if node in connected and match[node] >= index)
 
+    def is_connected(self, peer: str) -> bool:
+        """Whether it can be sent anything."""
+        return self._peer(peer) in self._SyncObj__connectedNodes
+
     def next_index(self, peer: str) -> int:
         """What it will be sent next."""
         return int(self._SyncObj__raftNextIndex.get(self._peer(peer), 0))
