@@ -4,7 +4,8 @@ A machine is fed lifecycles (enqueue, lease and complete of items with 256-byte 
 its events behind it on a thread of its own, fsyncs included. Shapes differ in how many items an op has; an entry
 carries a hundred items or one op, whatever is more. ``share_of_applying`` is the writer's processor time as a share of
 what applying and writing cost together. ``segment_cpu_share`` is its share of all that a process spends which also has
-the consensus and the store of a node alone: callers in the same process, no network, so with both it is less.
+the consensus and the store of a node alone: callers in the same process, no network, so with both it is less. The
+garbage collector spares what has grown old, as in a node.
 """
 
 import argparse
@@ -204,7 +205,7 @@ def measure_reading(directory: Path) -> dict[str, float]:
 def measure(root: Path, *, quick: bool) -> dict[str, Any]:
     """All figures; the median of rounds in which every shape has its turn."""
     rounds, items = (1, 5_000) if quick else (_ROUNDS, 100_000)
-    spare_the_old()  # as a node does
+    spare_the_old()
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in SHAPES}
     nodes: list[dict[str, float]] = []
     for _ in range(rounds):
@@ -232,6 +233,7 @@ def measure_in_spark(root: Path, *, quick: bool, events: int) -> dict[str, Any]:
     """Writes a log of so many events (0: the default), and reads it in Spark; without Spark, why there is no figure."""
     from resourcelease.spark import JavaMissing, SparkMissing
 
+    spare_the_old()
     load = Load(root / "spark", LogOptions())
     items = (events or (_SPARK_EVENTS_QUICK if quick else _SPARK_EVENTS)) // 3
     load.lifecycles(SHAPES[HEADLINE].items_an_op, items)

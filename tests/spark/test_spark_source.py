@@ -164,3 +164,13 @@ def test_a_stream_that_lags_behind_retention_is_told(spark: "SparkSession", tmp_
     with pytest.raises(Exception, match="event 1 is not kept here any more: the first that can be had is"):
         query.processAllAvailable()
     query.stop()
+
+
+def test_a_session_of_ours_logs_errors_and_nothing_else(spark: "SparkSession") -> None:
+    """By a configuration that is there from the start, so that Spark does not tell that it was missing."""
+    assert spark._jvm is not None
+    manager = spark._jvm.org.apache.logging.log4j.LogManager
+    at = manager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
+    assert at.endswith("resourcelease/spark/log4j2.properties")
+    for logger in (manager.getRootLogger(), manager.getLogger("org.apache.spark.api.python.PythonGatewayServer")):
+        assert logger.getLevel().toString() == "ERROR"
