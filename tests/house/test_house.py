@@ -23,6 +23,7 @@ PURE = (
     "hashlib",
     "heapq",
     "itertools",
+    "re",
     "struct",
     "typing",
     # The one form in which things are packed.

@@ -25,7 +25,7 @@ from resourcelease.model.eventdata import EventType
 from resourcelease.model.events import Record
 from resourcelease.model.items import ItemColumns
 from resourcelease.model.limits import MAX_OP_BYTES, MAX_TIME_MS
-from resourcelease.model.ops import OPS, Call, Complete, Configure, Enqueue, Lease, Op, Restore, pack_op
+from resourcelease.model.ops import ENTRY_VERSION, OPS, Call, Complete, Configure, Enqueue, Lease, Op, Restore, pack_op
 from resourcelease.model.results import Acked, Enqueued, Granted, Restored
 
 EXAMPLES = int(os.environ.get("RESOURCELEASE_EXAMPLES", "200"))
@@ -258,7 +258,8 @@ def opcount(data: bytes) -> int | None:
     if type(fields) is not list or [type(field) for field in fields] != [int, int, int, list]:
         return None
     version, clock_ms, wall_ms, ops = fields
-    return len(ops) if version == 1 and all(0 <= at_ms <= MAX_TIME_MS for at_ms in (clock_ms, wall_ms)) else None
+    known = 1 <= version <= ENTRY_VERSION
+    return len(ops) if known and all(0 <= at_ms <= MAX_TIME_MS for at_ms in (clock_ms, wall_ms)) else None
 
 
 class Subject:
@@ -342,7 +343,7 @@ def bounded_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-WRONG_HEADS = [packed([version, 0, 0, []]) for version in (0, 2, True, 1.0, "1", None)]
+WRONG_HEADS = [packed([version, 0, 0, []]) for version in (0, ENTRY_VERSION + 1, True, 1.0, "1", None)]
 
 
 @fuzzing()

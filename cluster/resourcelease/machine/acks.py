@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgpack
+
 from resourcelease.machine.answers import key_of
 from resourcelease.machine.checks import invalid, is_count, is_name, is_text_map
 from resourcelease.machine.deadletters import requeue_or_bury
@@ -11,10 +13,10 @@ from resourcelease.machine.decision import (
     created,
     disconnected,
     heard,
-    packed_refusals,
     unknown,
 )
 from resourcelease.machine.handles import FAILED, GIVEN_BACK, AckOp, Verdicts, handles_of, judge
+from resourcelease.machine.outcomes import RUNS_SINCE, listed, packed, refusals_of, runs_of
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model.errors import Reason, Refusal
 from resourcelease.model.eventdata import BeatsData, EndsData, EventType, FailuresData, PeerData, RequeuesData
@@ -37,7 +39,7 @@ def complete(state: State, op: Complete) -> Decision:
     verdicts, before, _ = found
     ids, attempts, fences = verdicts.live
     record = Record(EventType.COMPLETED, EndsData(ids, compressed(attempts), fences), count=len(ids), call=op.call)
-    return _acked(op, verdicts, [*before, record], record)
+    return _acked(state, op, verdicts, [*before, record], record)
 
 
 def heartbeat(state: State, op: Heartbeat) -> Decision:
@@ -52,7 +54,7 @@ def heartbeat(state: State, op: Heartbeat) -> Decision:
     deadline_ms = state.clock_ms + state.namespaces[op.call.namespace].options.lease_duration_ms
     data = BeatsData(ids, compressed(attempts), fences, deadline_ms)
     record = Record(EventType.HEARTBEAT, data, count=len(ids), call=op.call)
-    return _acked(op, verdicts, [*before, record, *after], record, deadline_ms, state.clock_ms)
+    return _acked(state, op, verdicts, [*before, record, *after], record, deadline_ms)
 
 
 def fail(state: State, op: Fail) -> Decision:
@@ -76,7 +78,7 @@ def fail(state: State, op: Fail) -> Decision:
             records.append(Record(EventType.PEER_CHANGED, PeerData(op.call.peer, "disconnected", reason), call=op.call))
         else:
             records += disconnected(state, op.call.peer, reason, op.call)
-    return _acked(op, verdicts, records, record)
+    return _acked(state, op, verdicts, records, record)
 
 
 def give_back(state: State, op: GiveBack) -> Decision:
@@ -90,7 +92,7 @@ def give_back(state: State, op: GiveBack) -> Decision:
     ids, attempts, fences = verdicts.live
     data = RequeuesData(ids, compressed(attempts), fences, 0, GIVEN_BACK)
     record = Record(EventType.REQUEUED, data, count=len(ids), call=op.call)
-    return _acked(op, verdicts, [*before, record], record)
+    return _acked(state, op, verdicts, [*before, record], record)
 
 
 def _was_taken_over(state: State, op: GiveBack) -> bool:
@@ -98,11 +100,15 @@ def _was_taken_over(state: State, op: GiveBack) -> bool:
     return answer is not None and answer.take > op.call.take
 
 
-def replay_ack(state: State, ns: Namespace | None, content: list[Any]) -> Acked:
+def replay_ack(state: State, ns: Namespace | None, content: Any) -> Acked:
     """The first answer again."""
-    total, refused, *deadline = content
-    refusals = {place: Refusal(Reason(reason), *rest) for place, reason, *rest in refused}
-    deadline_ms = deadline[0] if deadline else 0
+    if type(content) is bytes:
+        total, deadline_ms, *runs = msgpack.unpackb(content)
+        refusals = refusals_of(*runs)
+    else:
+        total, refused, *deadline = content
+        refusals = {place: Refusal(Reason(reason), *rest) for place, reason, *rest in refused}
+        deadline_ms = deadline[0] if deadline else 0
     return Acked(total, refusals, deadline_ms, max(0, deadline_ms - state.clock_ms))
 
 
@@ -128,15 +134,21 @@ def _judged(state: State, op: AckOp) -> tuple[Verdicts, list[Record], list[Recor
 
 
 def _acked(
-    op: AckOp, verdicts: Verdicts, records: list[Record], own: Record, deadline_ms: int = 0, clock_ms: int = 0
+    state: State, op: AckOp, verdicts: Verdicts, records: list[Record], own: Record, deadline_ms: int = 0
 ) -> Decision:
     refused = verdicts.refused
     total = own.count if verdicts.places is None else _size(op)
     if op.call.operation_id:
         told_whole = total == own.count and not refused
-        content = True if told_whole else [total, packed_refusals(refused), deadline_ms]
+        content = True if told_whole else _kept(state, total, refused, deadline_ms)
         own.answer = [op.call.take, _CODES[type(op)], content]
-    return Decision(Acked(total, refused, deadline_ms, max(0, deadline_ms - clock_ms)), records)
+    return Decision(Acked(total, refused, deadline_ms, max(0, deadline_ms - state.clock_ms)), records)
+
+
+def _kept(state: State, total: int, refused: dict[int, Refusal], deadline_ms: int) -> Any:
+    if state.entry_version < RUNS_SINCE:
+        return [total, listed(refused), deadline_ms]
+    return packed((total, deadline_ms, *runs_of(refused.items())))
 
 
 def _size(op: AckOp) -> int:

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgpack
+
 from resourcelease.machine.checks import column_of_ids, invalid, is_count
-from resourcelease.machine.decision import Decision, compressed, packed_refusals, unknown
+from resourcelease.machine.decision import Decision, compressed, unknown
 from resourcelease.machine.handles import Handles
+from resourcelease.machine.outcomes import RUNS_SINCE, listed, outcomes_of, packed, refusals_of, runs_of
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
@@ -74,8 +77,11 @@ def redrive(state: State, op: Redrive) -> Decision:
     return _named(state, ns, op, named, room)
 
 
-def replay_redrive(state: State, ns: Namespace | None, content: list[Any]) -> Redriven:
+def replay_redrive(state: State, ns: Namespace | None, content: Any) -> Redriven:
     """The first answer again."""
+    if type(content) is bytes:
+        runs, *refusals = msgpack.unpackb(content)
+        return Redriven([i for _, i in outcomes_of([], runs) if type(i) is int], refusals_of(*refusals))
     ids, refused = content
     return Redriven(ids, {place: Refusal(Reason(reason), *rest) for place, reason, *rest in refused})
 
@@ -103,7 +109,7 @@ def _named(state: State, ns: Namespace, op: Redrive, named: list[int], room: int
 
 def _redriven(state: State, ns: Namespace, op: Redrive, ids: list[int], refused: dict[int, Refusal]) -> Decision:
     result = Redriven(ids, refused)
-    answer = [op.call.take, CODE, [ids, packed_refusals(refused)]] if op.call.operation_id else None
+    answer = [op.call.take, CODE, _kept(state, ids, refused)] if op.call.operation_id else None
     if ids:
         due_ms = state.clock_ms + op.delay_ms if op.delay_ms else 0
         data = RedrivesData(ids, compressed([ns.history[i].attempt + 1 for i in ids]), due_ms)
@@ -113,6 +119,12 @@ def _redriven(state: State, ns: Namespace, op: Redrive, ids: list[int], refused:
         data_ = RejectionData(first.reason, first.message)
         return Decision(result, [Record(EventType.REJECTED, data_, answer=answer, call=op.call)])
     return Decision(result, [])
+
+
+def _kept(state: State, ids: list[int], refused: dict[int, Refusal]) -> Any:
+    if state.entry_version < RUNS_SINCE:
+        return [ids, listed(refused)]
+    return packed((runs_of(enumerate(ids))[1], *runs_of(refused.items())))
 
 
 def _discarded(ns: Namespace, buried: list[int], attempts: list[int], excess: int, call: Call) -> Record:

@@ -1,6 +1,6 @@
 """What a handler hands back, and the pieces that all handlers use."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
@@ -17,7 +17,6 @@ __all__ = [
     "created",
     "disconnected",
     "heard",
-    "packed_refusals",
     "seen_idle",
     "unknown",
 ]
@@ -91,11 +90,6 @@ def disconnected(state: State, name: str, reason: str, call: Call) -> list[Recor
     if peer is None or peer.disconnected:
         return []
     return [Record(EventType.PEER_CHANGED, PeerData(name, "disconnected", reason), call=call)]
-
-
-def packed_refusals(refused: dict[int, Refusal]) -> list[list[Any]]:
-    """Refusals by place, as plain values."""
-    return [[place, *refusal] for place, refusal in refused.items()]
 
 
 def _changed(call: Call, change: str, peer: str = "") -> Record:

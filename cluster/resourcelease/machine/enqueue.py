@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import msgpack
+
 from resourcelease.machine.checks import invalid, is_count, items_wrong
-from resourcelease.machine.decision import Decision, created, packed_refusals
+from resourcelease.machine.decision import Decision, created
+from resourcelease.machine.outcomes import RUNS_SINCE, listed, outcomes_of, packed, runs_of
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal
@@ -36,8 +39,10 @@ def enqueue(state: State, op: Enqueue) -> Decision:
     return _one_by_one(state, ns, op, columns, records, wrong)
 
 
-def replay_enqueue(state: State, ns: Namespace | None, content: list[Any]) -> Enqueued:
+def replay_enqueue(state: State, ns: Namespace | None, content: Any) -> Enqueued:
     """The first answer again."""
+    if type(content) is bytes:
+        return _unpacked(content)
     if len(content) == 3:
         first_id, size, pending = content
         return Enqueued(range(first_id, first_id + size), [], {}, pending)
@@ -80,6 +85,7 @@ def _one_by_one(
     chosen: list[int] = []
     named: dict[str, int] = {}
     room = _room(ns)
+    no_place: Refusal | None = None
     for place in range(columns.size):
         request_id = _at(columns.request_id, place)
         known = place not in wrong and request_id and (named.get(request_id) or _known(state, ns, request_id))
@@ -87,7 +93,9 @@ def _one_by_one(
             duplicates.append(place)
             ids.append(known)
             continue
-        refusal = wrong.get(place) or _no_place(ns, room - len(chosen))
+        if no_place is None:
+            no_place = _no_place(ns, room - len(chosen))
+        refusal = wrong.get(place) or no_place
         if refusal:
             refused[place] = refusal
             ids.append(0)
@@ -101,21 +109,51 @@ def _one_by_one(
     kept = columns if len(chosen) == columns.size else _only(columns, chosen)
     pending = ns.ready.size + (_undelayed(kept) if chosen else 0)
     result = Enqueued(ids, duplicates, refused, pending)
-    answer = (
-        [op.call.take, CODE, [ids, duplicates, packed_refusals(refused), pending]] if op.call.operation_id else None
-    )
+    answer = [op.call.take, CODE, _kept(state, result, ns.next_id)] if op.call.operation_id else None
     if chosen:
-        packed = op.items if kept is columns else kept.packed()
-        record = Record(
-            EventType.ENQUEUE, ItemsData(ns.next_id, packed), count=len(chosen), answer=answer, call=op.call
-        )
+        data = ItemsData(ns.next_id, op.items if kept is columns else kept.packed())
+        record = Record(EventType.ENQUEUE, data, count=len(chosen), answer=answer, call=op.call)
         return Decision(result, [*records, record])
     # Nothing came in. A refusal that time may cure is remembered, so that a late copy of this op changes nothing.
     passing = next((no for no in refused.values() if no.reason is not Reason.INVALID_ARGUMENT), None)
     if passing is None or answer is None:
         return Decision(result, [])
-    data = RejectionData(passing.reason, passing.message)
-    return Decision(result, [Record(EventType.REJECTED, data, answer=answer, call=op.call)])
+    no = RejectionData(passing.reason, passing.message)
+    return Decision(result, [Record(EventType.REJECTED, no, answer=answer, call=op.call)])
+
+
+def _kept(state: State, result: Enqueued, first_id: int) -> Any:
+    """An answer as it is kept: what did not just get the next id."""
+    ids, duplicates, refused, pending = result
+    if state.entry_version < RUNS_SINCE:
+        return [ids, duplicates, listed(refused), pending]
+    told = sorted([*refused, *duplicates]) if duplicates else refused
+    outcomes = ((place, refused.get(place) or ids[place]) for place in told)
+    return packed((len(ids), first_id, pending, *runs_of(outcomes)))
+
+
+def _unpacked(content: bytes) -> Enqueued:
+    size, next_id, pending, wordings, runs = msgpack.unpackb(content)
+    ids: list[int] = []
+    duplicates: list[int] = []
+    refused: dict[int, Refusal] = {}
+
+    def accept(below: int) -> None:
+        nonlocal next_id
+        fresh = range(next_id, next_id + below - len(ids))
+        ids.extend(fresh)
+        next_id = fresh.stop
+
+    for place, outcome in outcomes_of(wordings, runs):
+        accept(place)
+        if isinstance(outcome, Refusal):
+            refused[place] = outcome
+            ids.append(0)
+        else:
+            duplicates.append(place)
+            ids.append(outcome)
+    accept(size)
+    return Enqueued(ids, duplicates, refused, pending)
 
 
 def _known(state: State, ns: Namespace, request_id: str) -> int:

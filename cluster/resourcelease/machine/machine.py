@@ -89,8 +89,6 @@ class Machine:
     def __init__(self, cluster_id: str) -> None:
         self._state = State(cluster_id)
         self._records: list[Record] = []
-        # Of the entry that is being applied.
-        self._version = 1
 
     @property
     def applied_index(self) -> int:
@@ -127,7 +125,7 @@ class Machine:
         entry = _read(data)
         if entry is None:
             return Applied([], [], Refusal(Reason.INVALID_ARGUMENT, "not an entry of a version known here"))
-        self._version, clock_ms, state.wall_ms, ops = entry
+        state.entry_version, clock_ms, state.wall_ms, ops = entry
         state.clock_ms = max(state.clock_ms, clock_ms)
         records: list[Record] = []
         self._records = records
@@ -239,7 +237,7 @@ class Machine:
 
     def _run(self, raw: object) -> Result:
         """Decides one op, folds what follows from it, and answers."""
-        read = _op(raw, self._version)
+        read = _op(raw, self._state.entry_version)
         if isinstance(read, Refusal):
             return read
         code, op = read

@@ -261,6 +261,7 @@ class State:
         "clock_ms",
         "cluster_id",
         "delays",
+        "entry_version",
         "fence",
         "index",
         "namespaces",
@@ -286,6 +287,8 @@ class State:
         # In the order in which they were last heard.
         self.peers: OrderedDict[str, Peer] = OrderedDict()
         self.answers = Answers()
+        # Of the entry that is being applied. It is told by the entry, and so no part of the rows.
+        self.entry_version = 1
         # Derived from the rest: what falls due when.
         self.agenda = Leases()
         self.delays = Delays()

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 # The newest version of entries that this release reads; docs/upgrades.md says when there is a new one.
-ENTRY_VERSION = 1
+ENTRY_VERSION = 2
 
 # A column of numbers: a list, or one number that stands for every item.
 Ints: TypeAlias = int | Sequence[int]
