@@ -15,6 +15,7 @@ from resourcelease.consensus.frames import TurnedAway
 from resourcelease.consensus.peers import Peers, TlsContexts
 from resourcelease.consensus.questions import Questions
 from resourcelease.consensus.wire import Message
+from resourcelease.model.ops import ENTRY_VERSION
 
 __all__ = ["DeafNode"]
 
@@ -35,6 +36,7 @@ class DeafNode:
             settled=lambda: None,
             gone=lambda peer: None,
             turned_away=self._turned_away,
+            reads=ENTRY_VERSION,
         )
         self._questions = Questions(lambda peer, message: self._peers.send(peer, [wire.encode(message)]))
         # Ends with the word of another node that this process is one too many.
