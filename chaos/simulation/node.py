@@ -78,6 +78,8 @@ class Node:
         # Counts the processes that this node has had.
         self.life = 0
         self._paused_until = 0.0
+        # Whose messages came while it was stopped.
+        self._unheard: set[str] = set()
         # When its next turn is due, and the moments at which the calendar has a look at that, the next one last.
         self._turn_at = _NEVER
         self._looks: list[float] = []
@@ -219,7 +221,11 @@ class Node:
     def arrived(self, peer: str, epoch: int, frame: bytes) -> None:
         """A frame came."""
         if self.host is not None:
-            self._observer.heard(self.name, peer)
+            if self._paused_until > self._world.now:
+                # It lies in a buffer; a process that is stopped hears nothing before it goes on.
+                self._unheard.add(peer)
+            else:
+                self._observer.heard(self.name, peer)
             self.host.receive(peer, epoch, wire.decode(frame))
             self._want_turn(self._world.now + self._loop_s)
 
@@ -268,6 +274,8 @@ class Node:
         self._turns_at_once += 1
         if self._turns_at_once > _TURNS_AT_ONCE_MAX:
             raise Violation("a node rests", f"{self.name} has had {_TURNS_AT_ONCE_MAX} turns at one moment")
+        while self._unheard:
+            self._observer.heard(self.name, self._unheard.pop())
         local = self._offset_s + now * self._rate
         wall_ms = int(now * 1000) + self._wall_offset_ms + 1_700_000_000_000
         try:

@@ -108,7 +108,8 @@ class Host:
             position=self._behind.position,
         )
         self._proposals, self._queue = Proposals(settings.retry_s), Queue()
-        self._newborn = Newborn(self._journal, self._proposals, 2 * settings.election_max_s, guarded=guards.proof)
+        silent_s = 2 * settings.election_max_s if node_id in bootstrap else 0.0
+        self._newborn = Newborn(self._journal, self._proposals, now + silent_s, guarded=guards.proof)
         self._clock = LeaseClock(settings.clock_step_max_s)
         self._led_term = self._arrived_term = self._wall_ms = 0
         self._heard_leader_at = float("-inf")
@@ -266,11 +267,11 @@ class Host:
         self._stand_alone()
         self._check_disk()
         self._effects.administered += self.administration.turn(self._now)
-        self._newborn.seek_proof()
         self._submit()
         if self._may_tick():
             self._raft.tick()
         self._follow_leadership()
+        self._newborn.seek_proof()
         if self._raft.state == LEADER:
             self._send_news()
         if self._arrived is None:
@@ -392,7 +393,7 @@ class Host:
             self._news.owed.add(origin.node)
             mine = origin.node == self.node_id and origin.incarnation == self._incarnation
             if mine and self._newborn.is_proof(origin.number):
-                self._newborn.proved(self._led_by, self._raft.term, self._now)
+                self._newborn.proved(self._led_by, self._raft.term)
             elif mine and self._proposals.answered(origin.number):
                 self._effects.answers.append((origin.number, outcome.results[start : start + origin.ops]))
             start += origin.ops

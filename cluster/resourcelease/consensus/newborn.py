@@ -20,17 +20,17 @@ class Newborn:
     them others, acknowledged it then. So none of them had followed a later leader, and without one of them no later
     leader was elected; whatever this node ever acknowledged is before that entry in the log, and so is here again. The
     journal keeps the mark until then. A vote that it gave to somebody who has not been elected may still be on its way,
-    so it goes on to be silent for ``silent_s``, which is longer than anybody stands in one term.
+    so it is silent until ``silent_until`` in any case: from its start on for longer than anybody stands in one term.
 
     Where the candidate's log is as empty as one's own, the cluster is new, if all others' are empty too: so a candidate
     without a log needs everybody's vote, and whoever has a log does not give it. Who voted for such a one and is led by
     it has promised nothing else.
     """
 
-    def __init__(self, journal: Journal, proposals: Proposals, silent_s: float, *, guarded: bool) -> None:
+    def __init__(self, journal: Journal, proposals: Proposals, silent_until: float, *, guarded: bool) -> None:
         self._journal = journal
         self._proposals = proposals
-        self._silent_s = silent_s
+        self._silent_until = silent_until if journal.newborn else 0.0
         self._guarded = guarded
         # Votes that wait for those of all others, by voter.
         self._waiting: dict[str, Message] = {}
@@ -38,7 +38,6 @@ class Newborn:
         self._proof = 0
         # The term in which it caught up; its vote there may have been given before the loss.
         self._caught_up_in = 0
-        self._silent_until = 0.0
 
     @property
     def catching_up(self) -> bool:
@@ -47,7 +46,7 @@ class Newborn:
 
     def stands(self, now: float) -> bool:
         """Whether it may stand for election."""
-        return not self.catching_up and now >= self._silent_until
+        return not self.catching_up and (self._journal.newborn or now >= self._silent_until)
 
     def counts(self, leader: str, term: int) -> bool:
         """Whether what it acknowledges to the leader of a term counts."""
@@ -63,15 +62,17 @@ class Newborn:
         """Whether a proposal is that one, and nobody has seen it come back."""
         return number == self._proof and self._proposals.answered(number)
 
-    def proved(self, leader: str, term: int, now: float) -> None:
+    def proved(self, leader: str, term: int) -> None:
         """It came back."""
-        self._silent_until = now + self._silent_s
-        self._grow_up(leader, term)
+        if self._journal.newborn:
+            self._grow_up(leader, term)
 
     def heard(self, leader: str, term: int) -> None:
         """Entries of the leader of a term may have come."""
         if self.catching_up and self._journal.last_term == term:
             founded = (self._journal.getVotedForNodeId(), self._journal.getCurrentTerm()) == (leader, term)
+            if founded:
+                self._silent_until = 0.0
             if founded or not self._guarded:
                 self._grow_up(leader, term)
 
@@ -89,8 +90,8 @@ class Newborn:
 
     def may_vote(self, request: Message, now: float) -> bool:
         """Whether a request for votes is to be looked at."""
-        if self._journal.newborn and (self._journal.last_term or request["last_log_term"]):
-            return False
+        if self._journal.newborn:
+            return not (self._journal.last_term or request["last_log_term"])
         return bool(request["term"] != self._caught_up_in) and now >= self._silent_until
 
 
