@@ -159,6 +159,7 @@ class Node:
         self._turn_at = _NEVER
         self._looks.clear()
         self._paused_until = 0.0
+        self._unheard.clear()
         self._role = ""
         self.disk.crash()
         waiters, self._waiters = self._waiters, {}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from resourcelease.consensus import Consensus, wire
 from resourcelease.consensus import peers as peers_module
+from resourcelease.consensus.entries import OLDEST_VERSION
 from resourcelease.consensus.frames import AreYouThere, GoAway, Hello, Line, TurnedAway, framed, note_of
 from resourcelease.consensus.peers import Peers, TlsContexts, split_address
 from resourcelease.consensus.wire import WireError
@@ -104,6 +105,7 @@ class Party:
             settled=lambda: None,
             gone=lambda peer: None,
             turned_away=self._told,
+            reads=OLDEST_VERSION,
         )
 
     def _told(self, words: TurnedAway) -> None:

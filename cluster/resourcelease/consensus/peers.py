@@ -71,7 +71,7 @@ class Peers:
         settled: Callable[[], None],
         gone: Callable[[str], None],
         turned_away: Callable[[TurnedAway], None],
-        reads: int = OLDEST_VERSION,
+        reads: int,
         written: Callable[[], int] = lambda: OLDEST_VERSION,
     ) -> None:
         self._cluster_id = cluster_id
