@@ -16,6 +16,9 @@ stops. The plant ``unchecked`` lets it pass. Rows are not flipped: they have che
 What a batch may be is judged by the arithmetic of the real store, ``resourcelease.storage.positions``: among others, a
 journal begins anew further on only where rows stand for what is left out.
 
+What is durable settles later, as in the real store, where a log ahead takes it first: until then rows of a while ago
+are what can be read without waiting. A start, and who reads all rows, has everything settled.
+
 A full disk: nothing is written for a while. Batches are held, in order and unacknowledged, reads go on, and when space
 returns they are written one by one at first, then in growing groups, as by the real store. Not modelled: compaction
 that passes those who wait, and what little still fits.
@@ -86,6 +89,8 @@ class DiskFaults:
     stall_max_s: float = 0.0
     # How often, at each row, a reader of all rows finds that the map has moved; it matters only if rows were written.
     map_moves_rate: float = 0.01
+    # How long, at most, rows that are durable take to settle.
+    settle_max_s: float = 0.5
     # No fsync ever comes back.
     stuck: bool = False
     # There is no space.
@@ -105,12 +110,16 @@ class Disk:
         self.identity = Identity("simulated", node_id, 1)
         self.faults = faults
         self._world = world
-        self._rng = random.Random(world.rng.random())
+        seed = world.rng.random()
+        self._rng = random.Random(seed)
+        self._settle_rng = random.Random(2 * seed)
         self._entries: dict[int, JournalEntry] = {}
         self._first, self._last = 1, 0
         self._rows: dict[bytes, bytes] = {}
         self._vote = (0, "")
         self._rows_at = (0, 0)
+        # The rows of a while ago and the entry they stand for; None: those of now.
+        self._settled: tuple[int, dict[bytes, bytes]] | None = None
         self._flipped: set[int] = set()
         self._waiting: list[tuple[WriteBatch, Promise]] = []
         self._under_way: list[tuple[WriteBatch, Promise]] = []
@@ -142,11 +151,22 @@ class Disk:
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """The synced rows as they are at the time of the call; ``RowsChanged`` as the real store raises it."""
-        return self._view(sorted(self._rows.items()), self._rows_at)
+        self._settled = None
+        return self._view(sorted(self._rows.items()), self._rows_at[0])
 
-    def _view(self, rows: list[tuple[bytes, bytes]], rows_at: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
+    @property
+    def settled_rows_index(self) -> int:
+        """The entry that the settled rows stand for."""
+        return self._rows_at[0] if self._settled is None else self._settled[0]
+
+    def settled_rows(self) -> tuple[int, Iterator[tuple[bytes, bytes]]]:
+        """It, and the rows."""
+        index, rows = (self._rows_at[0], self._rows) if self._settled is None else self._settled
+        return index, self._view(sorted(rows.items()), index)
+
+    def _view(self, rows: list[tuple[bytes, bytes]], index: int) -> Iterator[tuple[bytes, bytes]]:
         for row in rows:
-            if self._rows_at != rows_at and self._rng.random() < self.faults.map_moves_rate:
+            if self.settled_rows_index != index and self._rng.random() < self.faults.map_moves_rate:
                 self._world.faults["map moved"] += 1
                 raise RowsChanged("the map moved while all rows were being read, and rows were written")
             yield row
@@ -164,8 +184,9 @@ class Disk:
         return future
 
     def settle(self) -> bool:
-        """What is synced can be read."""
-        return True
+        """Whether what is synced can be read; it can when this is asked again a little later."""
+        settled, self._settled = self._settled is None, None
+        return settled
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -189,6 +210,7 @@ class Disk:
         self._waiting, self._under_way = [], []
         self._group_max, self._retrying = 0, False
         self._positions = Positions(self._first - 1, self._last, self._rows_at[0], self._vote[0])
+        self._settled = None
         self._life += 1
 
     def lose_everything(self) -> None:
@@ -269,6 +291,9 @@ class Disk:
             self._append(entry)
         if batch.vote is not None:
             self._vote = (batch.vote[0], "") if self.faults.lost_vote else batch.vote
+        if batch.rows_index and self._settled is None and not self.faults.torn:
+            self._settled = self._rows_at[0], dict(self._rows)
+            self._world.after(self._settle_rng.uniform(0.0, self.faults.settle_max_s), self._settle, self._life)
         self._rows.update(batch.row_puts)
         for key in batch.row_deletes:
             self._rows.pop(key, None)
@@ -277,6 +302,10 @@ class Disk:
         if batch.compact_through:
             assert batch.compact_through <= self._rows_at[0], "compaction above the stored rows"
             self._compact(batch.compact_through)
+
+    def _settle(self, life: int) -> None:
+        if life == self._life:
+            self._settled = None
 
     def _compact(self, through: int) -> None:
         for index in range(self._first, min(through, self._last) + 1):

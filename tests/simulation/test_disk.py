@@ -131,6 +131,21 @@ def test_a_reader_is_told_when_the_map_moved_under_changed_rows() -> None:
         next(rows)
 
 
+def test_rows_that_are_durable_can_be_read_at_once_only_when_they_have_settled() -> None:
+    world, store = disk(settle_max_s=10.0)
+    store.write(WriteBatch(appends=entries(1, 2), row_puts=[(b"a", b"1")], rows_index=1))
+    world.run_until(20.0)
+    store.write(WriteBatch(row_puts=[(b"a", b"2")], rows_index=2))
+    world.run_until(20.1)
+    assert store.load().rows_index == 2
+    assert store.settled_rows_index == 1
+    index, rows = store.settled_rows()
+    assert (index, list(rows)) == (1, [(b"a", b"1")])
+    assert (store.settle(), store.settle()) == (False, True)
+    index, rows = store.settled_rows()
+    assert (index, list(rows)) == (2, [(b"a", b"2")])
+
+
 def test_a_disk_that_lies_answers_before_anything_is_stored() -> None:
     _, store = disk()
     store.faults.no_fsync = True

@@ -14,7 +14,7 @@ from resourcelease.consensus.settings import Guards
 # them: ``python -m chaos.simulate --plant NAME --seeds 0:2000 --until-found`` tells the new one.
 FIRST_SEEDS: dict[str, int] = {
     "no-snapcommit": 13,
-    "no-snapseq": 2,
+    "no-snapseq": 67,
     "no-vote": 13,
     "no-epoch": 1,
     "no-ci": 1,

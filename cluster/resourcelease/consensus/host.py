@@ -92,7 +92,6 @@ class Host:
             durability=self._durability,
             settings=settings,
             rows_index=recovered.rows_index,
-            rows_term=recovered.rows_term,
             now=now,
         )
         self._votes, self._promises = VoteBox(), Promises(node_id)
@@ -105,7 +104,6 @@ class Host:
             incarnation=incarnation,
             chunk_bytes=settings.chunk_bytes,
             answer_s=settings.snapshot_answer_s,
-            position=self._behind.position,
         )
         self._proposals, self._queue = Proposals(settings.retry_s), Queue()
         silent_s = 2 * settings.election_max_s if node_id in bootstrap else 0.0
@@ -277,7 +275,7 @@ class Host:
         if self._arrived is None:
             self._behind.turn(self._now, self._raft.applied_index, self.machine, self._floor)
 
-    def _floor(self) -> int | None:
+    def _floor(self) -> int:
         """The journal is not cut from here on."""
         return self._outgoing.floor(map(self._raft.next_index, self._news.passed & self._raft.followers))
 
@@ -482,7 +480,7 @@ class Host:
         self.machine = self._machines.load((key, value) for key, value in arrived.rows if key != MEMBERS_ROW)
         gone = [key for key, _ in self._store.rows() if key not in rows]
         self._journal.write_rows(arrived.rows, gone, arrived.log_index, arrived.log_term)
-        self._behind.replaced(arrived.log_index, arrived.log_term, self._now)
+        self._behind.replaced(arrived.log_index, self._now)
         self.membership.reset(arrived.log_index, self.members if members is None else unpack_members(members))
         self._raft.set_members(self._others())
         return arrived.head

@@ -20,7 +20,6 @@ class Recovered(NamedTuple):
     membership: Membership
     # What the loaded state stands for; 0 for a new node.
     rows_index: int
-    rows_term: int
 
 
 def recover(
@@ -56,7 +55,7 @@ def recover(
     for command, index, _ in journal[:]:
         if index > loaded.rows_index:
             membership.appended(index, command)
-    return Recovered(machine, journal, membership, loaded.rows_index, loaded.rows_term)
+    return Recovered(machine, journal, membership, loaded.rows_index)
 
 
 def _without_members(rows: Iterator[tuple[bytes, bytes]], found: list[bytes]) -> Iterator[tuple[bytes, bytes]]:

@@ -4,7 +4,7 @@ The sender reads the rows as they are on disk, which stay what they are while it
 The receiver takes a snapshot whole or not at all.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -67,15 +67,12 @@ class Outgoing:
         incarnation: int,
         chunk_bytes: int,
         answer_s: float,
-        position: Callable[[], tuple[int, int] | None],
     ) -> None:
         self._store = store
         self._journal = journal
         self._incarnation = incarnation
         self._chunk_bytes = chunk_bytes
         self._answer_s = answer_s
-        # Index and term that the rows on disk stand for, or None while a write of rows is under way.
-        self._position = position
         self._transfers: dict[str, _Transfer] = {}
         self._count = 0
 
@@ -84,12 +81,13 @@ class Outgoing:
         """Whether there are chunks to send."""
         return bool(self._transfers) and any(not transfer.ended_at for transfer in self._transfers.values())
 
-    def floor(self, waiting: Iterable[int] = ()) -> int | None:
-        """The lowest position in transfer: what follows it must stay in the journal until it has arrived.
+    def floor(self, waiting: Iterable[int] = ()) -> int:
+        """The lowest position of a snapshot, under way or the next: what follows it must stay in the journal.
 
         ``waiting`` are further ones: the first entries that followers have yet to be sent.
         """
-        return min((*waiting, *(transfer.index for transfer in self._transfers.values())), default=None)
+        under_way = (transfer.index for transfer in self._transfers.values())
+        return min((self._store.settled_rows_index, *waiting, *under_way))
 
     def cancel(self, peer: str) -> None:
         """Its connection is gone, or it has what it needs."""
@@ -124,13 +122,15 @@ class Outgoing:
             return None
 
     def _begin(self, peer: str) -> _Transfer | None:
-        position = self._position() if self._store.settle() else None
-        if position is None or not self._journal.holds(position[0] - 1) or not self._journal.holds(position[0]):
+        # Newer rows may be durable, and on their way to where they can be read. Under a steady load some always are.
+        index, rows = self._store.settled_rows()
+        if not self._journal.holds(index - 1) or not self._journal.holds(index):
+            # Of before a snapshot that was installed here.
+            self._store.settle()
             return None
-        index, term = position
         self._count += 1
         head = [self._journal.entry(index - 1), self._journal.entry(index)]
-        transfer = _Transfer(self._count, index, term, head, self._store.rows(), blake2b(digest_size=16))
+        transfer = _Transfer(self._count, index, self._journal.term_at(index), head, rows, blake2b(digest_size=16))
         self._transfers[peer] = transfer
         return transfer
 

@@ -41,7 +41,6 @@ class WriteBehind:
         durability: Durability,
         settings: Settings,
         rows_index: int,
-        rows_term: int,
         now: float,
     ) -> None:
         self._journal = journal
@@ -49,7 +48,6 @@ class WriteBehind:
         self._durability = durability
         self._settings = settings
         self._rows_index = rows_index
-        self._rows_term = rows_term
         # The batch that carries rows and is not yet on disk; 0 for none.
         self._batch = 0
         # Rows that wait for the log.
@@ -62,15 +60,9 @@ class WriteBehind:
         """An entry of so many bytes was applied."""
         self._bytes += size
 
-    def position(self) -> tuple[int, int] | None:
-        """Index and term that the rows on disk stand for; None while some are on their way, or there are none."""
-        if self._rows_index < 2 or self._batch:
-            return None
-        return self._rows_index, self._rows_term
-
-    def replaced(self, index: int, term: int, now: float) -> None:
+    def replaced(self, index: int, now: float) -> None:
         """A snapshot took the place of all rows, and goes to the disk with the next batch."""
-        self._rows_index, self._rows_term = index, term
+        self._rows_index = index
         self._taken = None
         self._written_at = now
         self._bytes = 0
@@ -81,7 +73,7 @@ class WriteBehind:
             return self._written_at + _LOOK_S
         return self._written_at + self._settings.flush_s if applied_index > self._rows_index else None
 
-    def turn(self, now: float, index: int, machine: Machine, floor: Callable[[], int | None]) -> None:
+    def turn(self, now: float, index: int, machine: Machine, floor: Callable[[], int]) -> None:
         """Stores rows if it is time. ``index`` is what is applied; ``floor`` gives the first entry that must stay."""
         if self._batch and self._durability.covers(self._batch):
             self._batch = 0
@@ -99,9 +91,9 @@ class WriteBehind:
             return
         self._store(self._taken, floor())
 
-    def _store(self, taken: _Taken, floor: int | None) -> None:
+    def _store(self, taken: _Taken, floor: int) -> None:
         self._taken = None
-        self._rows_index, self._rows_term = taken.index, taken.term
+        self._rows_index = taken.index
         self._journal.write_rows(taken.puts, taken.deletes, taken.index, taken.term)
         self._membership.compacted(taken.index)
         self._batch = self._durability.last_batch + 1
@@ -115,12 +107,10 @@ class WriteBehind:
             or now - self._written_at >= settings.flush_s
         )
 
-    def _compact(self, index: int, floor: int | None) -> None:
+    def _compact(self, index: int, floor: int) -> None:
         """Cuts what no follower is likely to need; rows and journal go in one transaction (guard **align**)."""
         # The last two entries that the rows cover stay: the library begins its log, and each snapshot, with them.
         through = index - 2
         if self._journal.size_bytes <= self._settings.keep_bytes:
             through = min(through, self._journal.last_index - self._settings.keep_entries)
-        if floor is not None:
-            through = min(through, floor - 2)
-        self._journal.compact(through)
+        self._journal.compact(min(through, floor - 2))

@@ -76,6 +76,13 @@ class Store(Protocol):
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """All state rows, in key order."""
 
+    @property
+    def settled_rows_index(self) -> int:
+        """The entry that ``settled_rows`` stand for at least."""
+
+    def settled_rows(self) -> tuple[int, Iterator[tuple[bytes, bytes]]]:
+        """The rows that can be read now without waiting, newer ones may be durable; the entry they stand for, first."""
+
     def settle(self) -> bool:
         """Whether ``rows`` and ``entries`` can be read now without waiting; if not, sees to it that they soon can."""
 

@@ -132,11 +132,16 @@ class LmdbStore:
         self._await_settled()
         return self._watched(read_rows(self._env))
 
-    def rows_at(self) -> tuple[int, Iterator[tuple[bytes, bytes]]]:
-        """The rows that have settled by now, and the entry that they stand for; see ``settled_rows_index``.
+    def settled_rows(self) -> tuple[int, Iterator[tuple[bytes, bytes]]]:
+        """The rows that have settled by now, and before them the entry that they stand for; see ``rows``.
 
-        Waits for nothing, so newer ones may be durable; whoever reads decides what damage among them means.
+        Waits for nothing, so newer ones may be durable.
         """
+        index, rows = read_rows_at(self._env)
+        return index, self._watched(rows)
+
+    def rows_at(self) -> tuple[int, Iterator[tuple[bytes, bytes]]]:
+        """The same for one who decides what damage among them means."""
         return read_rows_at(self._env)
 
     def settled_entries(self, first: int, last: int) -> list[JournalEntry]:
@@ -149,7 +154,7 @@ class LmdbStore:
 
     @property
     def settled_rows_index(self) -> int:
-        """The entry that the rows stand for that ``rows_at`` would read; ``load`` may know of newer ones."""
+        """The entry that the rows stand for that ``settled_rows`` would give; ``load`` may know of newer ones."""
         return self._writer.durable.positions.rows_index
 
     def row(self, key: bytes) -> bytes | None:
