@@ -86,7 +86,8 @@ def writing(directory: Path) -> None:
 
 
 def snapshotting(directory: Path) -> None:
-    store = open_store(directory, snapshots_kept=1, **OPTIONS)
+    # A map that has to grow would end the snapshot.
+    store = open_store(directory, snapshots_kept=1, map_size_bytes=8 << 20, **OPTIONS)
     batches = schedule()
     write_all(store, batches[:SNAPSHOT_AFTER], at_once=20)
     store.snapshot("first").result()
