@@ -1,14 +1,16 @@
 """Nodes as child processes on loopback: for `dev` and `demo`."""
 
 import asyncio
+import errno
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ PLAN = "cluster.json"
 FIRST_PORT = 7101
 # Nodes talk to each other on the port so much higher.
 PEER_OFFSET = 100
+# Below those that Linux gives to connections.
+_PORTS = range(10_240, 32_768)
 STOP_SECONDS = 10.0
 
 
@@ -213,12 +217,12 @@ def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now."""
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
+    """Ports of loopback that nobody uses now, none of those that the system gives to outgoing connections."""
+    drawn = (port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
+    found = list(islice(drawn, count))
+    if len(found) < count:
+        raise OSError(errno.EADDRINUSE, f"only {len(found)} of {count} ports are free")
+    return found
 
 
 def _ports(count: int, first: int) -> list[tuple[int, int]]:
