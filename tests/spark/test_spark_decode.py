@@ -18,9 +18,11 @@ from resourcelease.model.eventdata import DATA, EventType
 from resourcelease.model.events import Event, Record
 from resourcelease.model.items import ItemColumns
 from resourcelease.model.ops import Call
+from resourcelease.spark.arrays import Rows
 from resourcelease.spark.batch import NOT_A_RECORD, EventBatch
 from resourcelease.spark.columns import EVENT_SCHEMA, arrow_schema, checked_schema
 from resourcelease.spark.handles import handles_of
+from resourcelease.spark.items import payloads
 from resourcelease.spark.plan import Piece
 from resourcelease.spark.reading import read_piece
 from resourcelease.storage.segments import CorruptSegment, Frame, Query, segment_paths
@@ -120,6 +122,17 @@ def test_items_stand_in_their_rows_wherever_they_are(order: str, bodies: list[by
     made = batch.finish(0, 1 << 60)
     made.validate(full=True)
     check(made.to_pylist(), expected)
+
+
+@pytest.mark.parametrize("cut", [0, 5, 19, 21, 1000])
+def test_items_that_begin_in_one_record_and_end_in_another_are_none(cut: int) -> None:
+    item = msgpack.packb([1, "table", "a", None, None, None, b"body", None, 0, None])
+    kind = pa.struct([("body", pa.binary())])
+    whole = payloads(kind, Rows([1, 1]), [EventType.ENQUEUE] * 2, [1, 1], [[1, item], [1, item]])
+    assert len(whole) == 2
+    datas = [[1, (item + item)[:cut]], [1, (item + item)[cut:]]]
+    with pytest.raises(NOT_A_RECORD):
+        payloads(kind, Rows([1, 1]), [EventType.ENQUEUE] * 2, [1, 1], datas)
 
 
 def test_a_column_with_one_value_too_many_and_another_with_one_too_few_is_no_record() -> None:

@@ -127,6 +127,13 @@ def test_namespaces_and_times_let_frames_be_left_unread(log: Story, read_frames:
     assert len(read_frames) <= 20
 
 
+def test_types_are_known_in_capitals_or_not() -> None:
+    given = [
+        LoadOptions.of({"path": "n1", "types": text}).query for text in ("completed, Enqueue", "COMPLETED,ENQUEUE")
+    ]
+    assert given[0] == given[1] != LoadOptions.of({"path": "n1"}).query
+
+
 def moment(ms: int, microseconds: int = 0) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=WALL_MS + ms, microseconds=microseconds)
 
@@ -308,6 +315,9 @@ def test_paths_may_be_nodes_segments_or_patterns(log: Story, tmp_path: Path) -> 
     shutil.copytree(log.directory, node / "segments")
     assert log_directories([str(node)]) == [node / "segments"]
     assert log_directories([f"file://{node}/segments"]) == [node / "segments"]
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "data").symlink_to(node)
+    assert log_directories([str(tmp_path / "dev")]) == [node / "segments"]
     assert log_directories([str(tmp_path / "n*")]) == [log.directory, node / "segments"]
     with pytest.raises(FileNotFoundError, match="there is no log here"):
         log_directories([str(tmp_path / "nothing")])

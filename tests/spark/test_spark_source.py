@@ -33,6 +33,10 @@ def truth(story: Story) -> Counter[tuple[str, str]]:
     return Counter((event.namespace, event.type.name) for event in story.events)
 
 
+def test_spark_starts_without_a_word(first_words: "tuple[SparkSession, str]") -> None:
+    assert first_words[1] == ""
+
+
 def test_rows_by_type_and_namespace_are_those_of_the_log(spark: "SparkSession", tmp_path: Path) -> None:
     log, twin = many(tmp_path / "n1", 30), many(tmp_path / "n2", 40, node="n2")
     assert counted(load(spark, log.directory)) == truth(log)

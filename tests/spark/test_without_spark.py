@@ -1,8 +1,11 @@
 """What is said where Spark, or the Java that it runs on, is not there."""
 
+import os
 import stat
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -56,3 +59,58 @@ def test_no_pyspark_says_how_to_get_it(
         local_session()
     assert main(["lineage", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
     assert "pip install 'resourcelease[spark]'" in capsys.readouterr().err
+
+
+def test_of_what_java_says_one_line_is_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    read, write = os.pipe()
+    said = b"WARNING: Using incubator modules: jdk.incubator.vector\nWARNING: Using incubator modules: other\nno room"
+    os.write(write, said)
+    os.close(write)
+    made._pass_on(read)
+    assert capfd.readouterr().err == "WARNING: Using incubator modules: other\nno room"
+
+
+def test_who_interrupts_while_java_starts_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    from pyspark import SparkConf, SparkContext, java_gateway
+
+    held: list[int] = []
+
+    def interrupted(conf: Any, kwargs: dict[str, int]) -> None:
+        # The Java that starts goes on with its end of the pipe.
+        held.append(os.dup(kwargs["stderr"]))
+        raise KeyboardInterrupt
+
+    class Reader(Thread):
+        def join(self, timeout: float | None = None) -> None:
+            raise AssertionError("it is waited for")
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(java_gateway, "launch_gateway", interrupted)
+    monkeypatch.setattr(made, "Thread", Reader)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            made._start_java(SparkConf(loadDefaults=False))
+    finally:
+        for end in held:
+            os.close(end)
+
+
+# PySpark leaves the pipe to a Java that did not start for the collector to close.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_last_words_of_a_java_that_does_not_start_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark")
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\necho 'there is no memory' >&2\nexit 1\n")
+    submit.chmod(submit.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    with pytest.raises(PySparkRuntimeError):
+        made._start_java(SparkConf(loadDefaults=False))
+    assert capfd.readouterr().err == "there is no memory\n"

@@ -3,18 +3,18 @@
 import struct as packing
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, compress
+from itertools import accumulate, chain
 from operator import sub
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Rows", "numbers", "optional_texts", "spread_some", "struct", "texts_of"]
+__all__ = ["TEXTS", "Rows", "numbers", "optional_texts", "spread_some", "struct", "texts_of"]
 
-_TEXTS = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+TEXTS = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
 
-_ZERO, _NONE = pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64())
+_NOTHING, _NONE = pa.array([0], pa.int32()), pa.scalar(None, pa.int32())
 _NUMBERS = {"q": pa.int64(), "i": pa.int32()}
 
 # 0, 1, 2 and so on, for batches of the usual size.
@@ -56,30 +56,17 @@ class Rows:
 
     def each(self, values: Sequence[Any]) -> pa.Array:
         """Numbers: for each run a list with one for each of its rows, a range likewise, or one for all of its rows."""
-        kinds = [type(value) for value in values]
-        known = set(kinds)
-        if known == {int}:
+        kinds = set(map(type, values))
+        if kinds == {int}:
             return self.spread(numbers(values))
-        if not known <= {int, range, list}:
+        if not kinds <= {int, range, list}:
             raise ValueError("something else stands where numbers belong")
-        is_list = [kind is list for kind in kinds]
-        lists: list[list[int]] = list(compress(values, is_list))
-        if list(map(len, lists)) != list(compress(self._counts, is_list)):
+        if int in kinds:
+            pairs = zip(values, self._counts, strict=True)
+            values = [[value] * count if type(value) is int else value for value, count in pairs]
+        if list(map(len, values)) != list(self._counts):
             raise ValueError("the columns do not have as many values as there are events")
-        told = numbers(list(chain.from_iterable(lists)))
-        if len(lists) == len(values):
-            return told
-        rising = [
-            0 if kind is list else value if kind is int else value.start - start
-            for value, kind, start in zip(values, kinds, self.starts, strict=True)
-        ]
-        found = self.spread(numbers(rising))
-        if range in known:
-            steps = _count_up(self.size)
-            if int in known:
-                steps = pc.if_else(self.spread(pa.array([kind is range for kind in kinds], pa.bool_())), steps, _ZERO)
-            found = pc.add(found, steps)
-        return pc.replace_with_mask(found, self.spread(pa.array(is_list, pa.bool_())), told) if lists else found
+        return numbers(list(chain.from_iterable(values)))
 
     def texts(self, values: Sequence[Any]) -> pa.Array:
         """A text a run as a text a row; mostly one text stands in all of them."""
@@ -105,7 +92,7 @@ def _count_up(size: int) -> pa.Array:
 
 def spread_some(values: pa.Array, rows: Rows, counts: Sequence[int]) -> pa.Array:
     """Values one behind the other, each in its row; ``counts``: how many each run has, which is all of its or none."""
-    *before, size = accumulate(counts, initial=0)
+    size = sum(counts)
     if len(values) != size:
         raise ValueError("there are not as many values as there are events")
     if not size:
@@ -113,17 +100,12 @@ def spread_some(values: pa.Array, rows: Rows, counts: Sequence[int]) -> pa.Array
     if size == rows.size:
         return values
     there = rows.spread(pa.array(list(map(bool, counts)), pa.bool_()))
-    # Where a row has nothing, its text is the empty one before the next value.
-    starts = pc.if_else(
-        there,
-        pc.add(rows.spread(numbers(list(map(sub, before, rows.starts)))), _count_up(rows.size)),
-        rows.spread(numbers(before)),
-    )
-    places = pc.if_else(there, starts, _NONE)
+    # Before each row, and behind the last, so many values.
+    starts = pc.cumulative_sum(pa.concat_arrays([_NOTHING, there.cast(pa.int32())]))
+    places = pc.if_else(there, starts[:-1], _NONE)
     if not pa.types.is_struct(values.type) or values.null_count:
         return values.take(places)
     fields = [values.type.field(place) for place in range(values.type.num_fields)]
-    starts = pa.concat_arrays([starts, pa.array([size], pa.int64())])
     spread = [_spread(one, places, starts) for one in values.flatten()]
     return pa.StructArray.from_arrays(spread, fields=fields, mask=pc.invert(there))
 
@@ -143,11 +125,11 @@ def _spread(values: pa.Array, places: pa.Array, starts: pa.Array) -> pa.Array:
 def texts_of(keys: Sequence[str], values: Sequence[str], sizes: Sequence[int]) -> pa.Array:
     """Maps of texts; ``sizes`` says how many of the keys each has."""
     offsets = numbers(list(accumulate(sizes, initial=0)), "i")
-    return pa.MapArray.from_arrays(offsets, pa.array(keys, pa.string()), pa.array(values, pa.string()), _TEXTS)
+    return pa.MapArray.from_arrays(offsets, pa.array(keys, pa.string()), pa.array(values, pa.string()), TEXTS)
 
 
 def optional_texts(maps: Sequence[Any]) -> pa.Array:
     """Maps of texts, some of which are None."""
     if not any(maps):
-        return pa.nulls(len(maps), _TEXTS)
-    return pa.array([None if one is None else list(one.items()) for one in maps], _TEXTS)
+        return pa.nulls(len(maps), TEXTS)
+    return pa.array([None if one is None else list(one.items()) for one in maps], TEXTS)

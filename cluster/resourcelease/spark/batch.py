@@ -19,6 +19,8 @@ __all__ = ["NOT_A_RECORD", "EventBatch"]
 NOT_A_RECORD = (ValueError, TypeError, LookupError, OverflowError, AttributeError)
 
 _NAMES = {int(type_): type_.name for type_ in EventType}
+# By number.
+_TYPE_NAMES = pa.array([_NAMES.get(number) for number in range(max(_NAMES) + 1)], pa.string())
 
 # Places in a record.
 _FIRST, _COUNT, _WALL, _NAMESPACE, _PEER, _DATA, _FIELDS = 2, 3, 7, 8, 9, 16, 17
@@ -86,7 +88,7 @@ class EventBatch:
             case "sequence_number":
                 return rows.rising(columns[_FIRST])
             case "type":
-                return rows.spread(pa.array([_NAMES[number] for number in columns[1]], pa.string()))
+                return _TYPE_NAMES.take(rows.spread(numbers(columns[1], "i")))
             case "occurred_at":
                 return rows.spread(numbers([wall * 1000 for wall in columns[_WALL]])).view(kind)
             case "shard_id":

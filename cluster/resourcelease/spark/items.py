@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from resourcelease.model.eventdata import EventType
 from resourcelease.model.items import Item, ItemColumns
-from resourcelease.spark.arrays import Rows, optional_texts, spread_some, struct
+from resourcelease.spark.arrays import TEXTS, Rows, optional_texts, spread_some, struct
+from resourcelease.spark.unpack import unpack_all
 
 __all__ = ["errors", "payloads"]
 
@@ -21,41 +22,55 @@ _PAGE_COLUMNS = 7
 # What has an error to tell.
 _TOLD = frozenset((EventType.FAILED, EventType.REJECTED))
 
+# What stands nowhere in an item: true, in msgpack.
+_BORDER = b"\xc3"
+
 _NAMES = ItemColumns._fields[1:9]
-_KINDS = {"body": pa.binary(), "priority": pa.int32()}
+_KINDS = {"attributes": TEXTS, "body": pa.binary(), "priority": pa.int32()}
 
 
 def payloads(
     kind: pa.DataType, rows: Rows, numbers: Sequence[int], counts: Sequence[int], datas: Sequence[Sequence[Any]]
 ) -> pa.Array:
     """The items of ENQUEUE events, and of RESTORE_SNAPSHOT events, whose page holds them; null in other rows."""
+    packed = [data[1] for number, data in zip(numbers, datas, strict=True) if number == EventType.ENQUEUE]
+    enqueued = iter(_each(packed))
     found: list[Sequence[Any]] = []
     sizes = [0] * len(counts)
     for place, number in enumerate(numbers):
         if number == EventType.ENQUEUE:
-            size, *columns = msgpack.unpackb(datas[place][1])
-            if size != counts[place]:
-                raise ValueError("an enqueue does not have as many items as there are events")
+            found.append(next(enqueued))
         elif number == EventType.RESTORE_SNAPSHOT and datas[place][0]:
-            columns = _of_page(datas[place][3], datas[place][2])
+            found.append([counts[place], *_of_page(datas[place][3], datas[place][2])])
         else:
             continue
-        found.append(columns)
         sizes[place] = counts[place]
     if not found:
         return pa.nulls(rows.size, kind)
-    by_name = dict(zip(_NAMES, zip(*found, strict=False), strict=False))
     each = [size for size in sizes if size]
+    told, *columns = zip(*found, strict=False)
+    if list(told) != each:
+        raise ValueError("an enqueue does not have as many items as there are events")
+    by_name = dict(zip(_NAMES, columns, strict=False))
     values = struct(kind, lambda name: _column(name, by_name[name], each))
     return spread_some(values, rows, sizes)
+
+
+def _each(packed: Sequence[bytes]) -> list[Any]:
+    """The value in each; none may end, or begin, in another."""
+    values = unpack_all((part for one in packed for part in (one, _BORDER)), 2 * len(packed))
+    if not all(value is True for value in values[1::2]):
+        raise ValueError("the items of an enqueue are not one value")
+    return values[::2]
 
 
 def _column(name: str, columns: Sequence[Any], sizes: Sequence[int]) -> pa.Array:
     """One column of all items; in each record it is a list, or one value for all of them."""
     kind, first = _KINDS.get(name, pa.string()), columns[0]
-    if type(first) is not list and name != "attributes" and columns.count(first) == len(columns):
-        if first is None:
-            return pa.nulls(sum(sizes), kind)
+    is_one = type(first) is not list and columns.count(first) == len(columns)
+    if is_one and first is None:
+        return pa.nulls(sum(sizes), kind)
+    if is_one and name != "attributes":
         return pa.repeat(pa.scalar(first, kind), sum(sizes))
     spread: Sequence[Any] = columns
     if not all(type(column) is list for column in columns):

@@ -45,7 +45,7 @@ class LoadOptions(NamedTuple):
             if name.lower() not in known:
                 raise ValueError(f"there is no option {name}; there are {', '.join(_KNOWN[2:])}")
             words[known[name.lower()]] = str(value)
-        types = _listed(words.get("types", ""))
+        types = [name.upper() for name in _listed(words.get("types", ""))]
         for name in types:
             if name not in EventType.__members__:
                 raise ValueError(f"types: there is no type {name}; there are {', '.join(EventType.__members__)}")

@@ -17,6 +17,7 @@ from resourcelease.storage.segments import (
     HistoryMissing,
     Query,
     SegmentFile,
+    log_directory,
     segment_paths,
 )
 
@@ -72,20 +73,13 @@ def log_directories(paths: Iterable[str]) -> list[Path]:
     for name in paths:
         name = name.removeprefix("file://") if name.startswith("file:///") else name.removeprefix("file:")
         matches = sorted(glob.glob(name)) if glob.has_magic(name) else [name]
-        logs = [log for match in matches if (log := _log_in(Path(match))) is not None]
+        logs = [log for match in matches if (log := log_directory(Path(match))) is not None]
         if not logs:
             raise FileNotFoundError(
                 f"{name}: there is no log here; name the directory of a node, or the one with its *.rlseg files"
             )
         found |= dict.fromkeys(log.resolve() for log in logs)
     return list(found)
-
-
-def _log_in(path: Path) -> Path | None:
-    if (path / "segments").is_dir():
-        return path / "segments"
-    is_log = path.is_dir() and ((path / "register.json").exists() or bool(segment_paths(path)))
-    return path if is_log else None
 
 
 class Catalog:

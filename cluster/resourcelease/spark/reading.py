@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 import msgpack
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from resourcelease.spark.batch import NOT_A_RECORD, EventBatch
 from resourcelease.spark.plan import Piece
+from resourcelease.spark.unpack import unpack_all
 from resourcelease.storage.segments import CorruptSegment, Frame, Query, SegmentFile, verify_file
 
 __all__ = ["read_piece"]
@@ -22,8 +22,6 @@ __all__ = ["read_piece"]
 BATCH_ROWS = 8192
 BATCH_BYTES = 8 << 20
 
-# The head of an array in msgpack: its kind, and how many values it has.
-_ARRAY, _OF_32_BITS = Struct(">BI"), 0xDD
 # Every record of version 1 begins with these bytes, and then the number of its type.
 _PREFIX = b"\xdc\x00\x11\x01"
 
@@ -93,10 +91,9 @@ def _records(frame: Frame, query: Query) -> tuple[list[list[Any]], int]:
 
 
 def _all_records(frame: Frame) -> tuple[list[list[Any]], int]:
-    joined, size = frame.joined(), frame.meta.span.records
+    joined = frame.joined()
     try:
-        # As one array: an ``Unpacker`` that is fed takes longer, and so does one record after the other.
-        records = msgpack.unpackb(b"".join((_ARRAY.pack(_OF_32_BITS, size), joined)))
+        records = unpack_all([joined], frame.meta.span.records)
     except ValueError as error:
         raise ValueError(f"there are more records or fewer than it says ({error})") from error
     return records, len(joined)

@@ -6,11 +6,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 __all__ = ["JAVA_LEAST", "JavaMissing", "SparkMissing", "check_java", "local_session"]
@@ -24,6 +27,9 @@ _JAVA_OPTIONS = "-XX:+UseParallelGC -Darrow.enable_unsafe_memory_access=true -Da
 
 # What it logs: given from the start, as Spark else tells first that nothing was. (Without spaces, as an address.)
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
+
+# What Java says of an option that Spark gives it, whatever is set; no option keeps it from that.
+_NOT_NEWS = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 
 class SparkMissing(RuntimeError):
@@ -69,9 +75,11 @@ def local_session(name: str = "resourcelease", *, cores: int = 0, memory: str = 
     # The Python that tasks run in must have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     settings = {
+        "spark.app.name": name,
         "spark.master": f"local[{cores or '*'}]",
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
@@ -83,7 +91,36 @@ def local_session(name: str = "resourcelease", *, cores: int = 0, memory: str = 
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * (cores or os.cpu_count() or 1)),
     }
-    builder = SparkSession.builder.appName(name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    _start_java(SparkConf().setAll(list(settings.items())))
+    # Said again, for a Java that was there already.
+    return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+
+
+def _start_java(conf: "SparkConf") -> None:
+    """Starts it as Spark would, but for one line on its standard error."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    read, write = os.pipe()
+    reader = Thread(target=_pass_on, args=(read,), name="java-stderr", daemon=True)
+    reader.start()
+    try:
+        try:
+            gateway = launch_gateway(conf, {"stderr": write})  # type: ignore[no-untyped-call]
+        finally:
+            os.close(write)
+    except Exception:
+        # Java is gone: what it said last is the reason. (Whoever interrupts waits for nothing: it may still be there.)
+        reader.join(5.0)
+        raise
+    SparkContext(conf=conf, gateway=gateway)
+
+
+def _pass_on(read: int) -> None:
+    """All that comes, a line at a time, to standard error; until whoever writes is gone."""
+    with open(read, "rb") as lines, suppress(OSError):
+        for line in lines:
+            if line.rstrip() != _NOT_NEWS:
+                os.write(2, line)

@@ -1,6 +1,8 @@
 """The data source: a log of events as a table, and as a stream."""
 
+import gc
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,12 @@ from resourcelease.spark.reading import read_piece
 from resourcelease.spark.stream import EventStream
 
 __all__ = ["EventReader", "EventSource", "PushingReader", "PushingSource"]
+
+
+@cache
+def _spare_modules() -> None:
+    """Spark's workers search all there is for cycles after each task: what was imported is looked through no more."""
+    gc.freeze()
 
 
 class EventSource(DataSource):
@@ -72,6 +80,7 @@ class EventReader(DataSourceReader):
         """The events of one partition."""
         if partition.value is None:  # what Spark makes of a log without a partition
             return iter(())
+        _spare_modules()
         schema = arrow_schema(self._schema)
         return read_piece(partition.value, self._query, schema, verify=self._options.verify)
 
