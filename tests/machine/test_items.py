@@ -1,10 +1,12 @@
 """How a namespace keeps its items: together as they came, alone once something has happened to them."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resourcelease.machine.blocks import Bits
+from resourcelease.machine.blocks import SIZE, Bits, Blocks
 from resourcelease.machine.items import Batch, Items
 from resourcelease.machine.state import weight
 from resourcelease.model import limits
@@ -67,6 +69,30 @@ def test_what_is_left_of_a_batch_is_told_as_runs() -> None:
     (batch,) = items.batches()
     assert items.held(batch) == [3, 5, 6, 8, 9, 11]
     assert batch.left == 6
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5 * SIZE), st.integers(1, 2 * SIZE), st.sampled_from("abc")), max_size=8),
+    st.sets(st.integers(0, 7 * SIZE), max_size=20),
+    st.integers(0, 7 * SIZE),
+    st.none() | st.integers(0, 200 * SIZE),
+)
+def test_runs_tell_each_value_of_each_id(
+    puts: list[tuple[int, int, str]], gone: set[int], first_id: int, end_id: int | None
+) -> None:
+    blocks: Blocks[str] = Blocks()
+    plain: dict[int, str] = {}
+    for first, size, value in puts:
+        for sequence_id in range(first, first + size):
+            blocks[sequence_id] = plain[sequence_id] = value
+    for sequence_id in gone & plain.keys():
+        blocks.pop_many([sequence_id])
+        del plain[sequence_id]
+    runs = list(blocks.runs(first_id, end_id))
+    told = [(sequence_id, value) for first, end, value in runs for sequence_id in range(first, end)]
+    within = [i for i in sorted(plain) if i >= first_id and (end_id is None or i < end_id)]
+    assert told == [(i, plain[i]) for i in within]
+    assert all(one[1] < two[0] or one[2] != two[2] for one, two in pairwise(runs))
 
 
 def test_reading_is_repeated_when_it_was_long_ago() -> None:

@@ -55,11 +55,41 @@ class Blocks(Generic[V]):
         block.kept += block.values[sequence_id & _MASK] is None
         block.values[sequence_id & _MASK] = value
 
-    def entries(self, first_id: int = 0) -> Iterator[tuple[int, V]]:
-        """The ids from ``first_id`` on that have a value, lowest first, with it."""
-        for number in sorted(number for number in self._blocks if number >= first_id >> SHIFT):
-            ids = enumerate(self._blocks[number].values, number << SHIFT)
-            yield from ((i, value) for i, value in ids if value is not None and i >= first_id)
+    def runs(self, first_id: int = 0, end_id: int | None = None) -> Iterator[tuple[int, int, V]]:
+        """Consecutive ids with one value, from ``first_id`` up to ``end_id``: first, end, value; lowest first.
+
+        What there is costs a step a block, not a step an id, wherever the values of a block are all the same.
+        """
+        first = end = 0
+        last: V | None = None
+        for number in self._numbers(first_id, end_id):
+            values = self._blocks[number].values
+            at = number << SHIFT
+            value = values[0]
+            if first_id <= at and (end_id is None or at + SIZE <= end_id) and values.count(value) == SIZE:
+                pieces: Iterable[tuple[int, int, V | None]] = ((at, at + SIZE, value),)
+            else:
+                start, stop = max(first_id - at, 0), SIZE if end_id is None else min(end_id - at, SIZE)
+                pieces = ((i, i + 1, value) for i, value in enumerate(values[start:stop], at + start))
+            for piece_first, piece_end, value in pieces:
+                if value is last and piece_first == end:
+                    end = piece_end
+                    continue
+                if last is not None:
+                    yield first, end, last
+                first, end, last = piece_first, piece_end, value
+        if last is not None:
+            yield first, end, last
+
+    def _numbers(self, first_id: int, end_id: int | None) -> Iterable[int]:
+        """The blocks that hold any of these ids, in order; by whichever way is shorter."""
+        blocks, low = self._blocks, first_id >> SHIFT
+        if end_id is not None:
+            numbers = range(low, (end_id - 1 >> SHIFT) + 1)
+            if len(numbers) <= len(blocks):
+                return (number for number in numbers if number in blocks)
+            return sorted(number for number in blocks if number in numbers)
+        return sorted(number for number in blocks if number >= low)
 
     def get(self, sequence_id: int) -> V | None:
         """The value, if there is one."""

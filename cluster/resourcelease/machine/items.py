@@ -142,14 +142,14 @@ class Items:
         """Items that are all here."""
         return Rows(self, sequence_ids, self._values.many(sequence_ids))
 
-    def entries(self, first_id: int = 0) -> Iterator[tuple[int, Batch | Row]]:
-        """Ids from ``first_id`` on, lowest first, each with its row or the batch it is in."""
-        return self._values.entries(first_id)
+    def runs(self, first_id: int = 0, end_id: int | None = None) -> Iterator[tuple[int, int, Batch | Row]]:
+        """Consecutive ids of one batch, or an id with a row of its own: first, end, what it is; lowest first."""
+        return self._values.runs(first_id, end_id)
 
-    def batches(self, first_id: int = 0) -> Iterator[Batch]:
-        """Batches of which something is left, those with ids from ``first_id`` on, lowest first."""
+    def batches(self, first_id: int = 0, end_id: int | None = None) -> Iterator[Batch]:
+        """Batches of which something is left, those with ids from ``first_id`` up to ``end_id``, lowest first."""
         last = None
-        for _, value in self._values.entries(first_id):
+        for _, _, value in self._values.runs(first_id, end_id):
             if isinstance(value, Batch) and value is not last:
                 last = value
                 yield value
@@ -157,12 +157,9 @@ class Items:
     def held(self, batch: Batch) -> list[int]:
         """The ids that are left of a batch, as runs: first and end of each, flat."""
         runs: list[int] = []
-        for sequence_id in range(batch.first_id, batch.first_id + batch.size):
-            if self._values.get(sequence_id) is batch:
-                if runs and runs[-1] == sequence_id:
-                    runs[-1] += 1
-                else:
-                    runs += (sequence_id, sequence_id + 1)
+        for first, end, value in self._values.runs(batch.first_id, batch.first_id + batch.size):
+            if value is batch:
+                runs += (first, end)
         return runs
 
     def add(self, batch: Batch) -> None:

@@ -38,8 +38,14 @@ class LeaseTable:
 
     def items(self) -> Iterator[tuple[int, tuple[int, Hold]]]:
         """Every lease, lowest id first."""
-        for sequence_id, hold in self._holds.entries():
-            yield sequence_id, (hold.fence_of(sequence_id), hold)
+        for first, end, hold in self._holds.runs():
+            for sequence_id in range(first, end):
+                yield sequence_id, (hold.fence_of(sequence_id), hold)
+
+    def within(self, first_id: int, end_id: int) -> Iterator[int]:
+        """The leased ids from one on, up to another, which is left out; lowest first."""
+        for first, end, _ in self._holds.runs(first_id, end_id):
+            yield from range(first, end)
 
     def add(self, hold: Hold) -> None:
         """The leases of a hold, on items that have none."""

@@ -20,6 +20,7 @@ derived when rows are loaded.
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import repeat
 from struct import Struct
 from struct import error as StructError
 from typing import Any, TypeAlias
@@ -68,8 +69,8 @@ def dump(state: State) -> Iterator[Row]:
             if batch.left < batch.size:
                 yield _NUMBERED_ORDER.pack(b"h", ns.number, batch.first_id), _pack(ns.items.held(batch))
     for ns in spaces:
-        for sequence_id, row in _own_rows(ns, 0):
-            yield _NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), row
+        for sequence_id, value in _with_own_row(ns, 0, ns.next_id):
+            yield _NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), _item(ns, sequence_id, value)
     yield b"m", _meta(state)
     for ns in spaces:
         yield _NUMBERED.pack(b"n", ns.number), _namespace(ns)
@@ -141,29 +142,29 @@ def _take_items(ns: Namespace, note: Any) -> None:
     items = ns.items
     for first_id, batch in items.touched_batches.items():
         held = None
-        ids: Iterable[int]
+        end_id = first_id + (batch.size if isinstance(batch, Batch) else batch)
+        # Of those that are gone with it only such matter as had a row; whatever stands alone since was touched.
+        ids = items.stored_rows.within(first_id, end_id)
         if isinstance(batch, Batch):
-            ids = range(first_id, first_id + batch.size)
+            ids += [sequence_id for sequence_id, _ in _with_own_row(ns, first_id, end_id)]
             if batch.left < batch.size:
                 held = _pack(items.held(batch))
         else:
-            # Of those that are gone with it only such matter as had a row; whatever stands alone since was touched.
-            ids = items.stored_rows.within(first_id, first_id + batch)
             note(_NUMBERED_ORDER.pack(b"g", ns.number, first_id), None)
         note(_NUMBERED_ORDER.pack(b"h", ns.number, first_id), held)
-        for sequence_id in ids:
+        for sequence_id in dict.fromkeys(ids):
             if sequence_id not in items.touched:
                 _take_item(ns, sequence_id, note)
-    for batch in items.batches(items.stored_below):
+    for batch in items.batches(items.stored_below, ns.next_id):
         batch.stored = True
         note(_NUMBERED_ORDER.pack(b"g", ns.number, batch.first_id), _batch(batch))
         if batch.left < batch.size:
             note(_NUMBERED_ORDER.pack(b"h", ns.number, batch.first_id), _pack(items.held(batch)))
     for sequence_id in items.touched:
         _take_item(ns, sequence_id, note)
-    for sequence_id, row in _own_rows(ns, items.stored_below):
+    for sequence_id, value in _with_own_row(ns, items.stored_below, ns.next_id):
         items.stored_rows.add(sequence_id)
-        note(_NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), row)
+        note(_NUMBERED_ORDER.pack(b"i", ns.number, sequence_id), _item(ns, sequence_id, value))
     items.touched.clear()
     items.touched_batches.clear()
     items.stored_below = ns.next_id
@@ -294,11 +295,13 @@ def _batch(batch: Batch) -> bytes:
     return packed
 
 
-def _own_rows(ns: Namespace, first_id: int) -> Iterator[tuple[int, bytes]]:
-    """Ids from one on whose items have rows of their own, with the rows."""
-    for sequence_id, value in ns.items.entries(first_id):
-        if _has_own_row(ns, sequence_id, value):
-            yield sequence_id, _item(ns, sequence_id, value)
+def _with_own_row(ns: Namespace, first_id: int, end_id: int) -> Iterator[tuple[int, Batch | ItemRow]]:
+    """The ids from one on, up to another, whose items have rows of their own, each with what it is."""
+    for first, end, value in ns.items.runs(first_id, end_id):
+        ids: Iterable[int] = range(first, end)
+        if type(value) is Batch:
+            ids = (i for i in ids if _has_own_row(ns, i, value)) if ns.delayed else ns.leases.within(first, end)
+        yield from zip(ids, repeat(value))
 
 
 def _own_row(ns: Namespace, sequence_id: int) -> bytes | None:
