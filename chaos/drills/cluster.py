@@ -94,7 +94,8 @@ class Cluster:
         while time.monotonic() < until:
             for node in wanted:
                 if node.exit_code is not None:
-                    raise ChildProcessError(f"node {node.name} ended: {(node.words().splitlines() or ['?'])[-1]}")
+                    last = (node.words().splitlines() or ["?"])[-1]
+                    raise ChildProcessError(f"node {node.name} ended with {node.exit_code}; its last word: {last}")
             try:
                 answers = [await client.status(node=node.address) for node in wanted]
                 leaders = {answer.leader_id for answer in answers}

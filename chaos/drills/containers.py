@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.drills.cluster import Cluster, node_tables
-from chaos.drills.engine import EngineError, build_image, compose, docker, spawn, why_no_engine
+from chaos.drills.engine import EngineError, build_image, compose, compose_words, docker, spawn, why_no_engine
 from chaos.drills.network import CLIENTS, Link, Rule
 from chaos.drills.node import Node
 from chaos.drills.scene import Drill
@@ -79,7 +79,8 @@ class Plan:
     @property
     def removal(self) -> str:
         """What a person types to take all of it away."""
-        return f"docker compose --project-name {self.project} --file {self.path} down --volumes"
+        program = " ".join(compose_words())
+        return f"{program} --project-name {self.project} --file {self.path} down --volumes"
 
     def _short(self, one: str, other: str) -> str:
         if CLIENTS in (one, other):
@@ -212,6 +213,7 @@ class EngineNetwork:
 
     delays = False
     one_way = False
+    resets = False
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -289,7 +291,8 @@ class Containers:
         try:
             await asyncio.to_thread(plan.compose, "up", "--no-start")
             await _connect(plan, combinations([*founders, CLIENTS], 2))
-        except BaseException:
+        except OSError:
+            # Not if interrupted: orders to the engine are still carried out then, and would make what is taken away.
             self.clear(keep=False)
             raise
         return cluster

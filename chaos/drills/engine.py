@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["BASE_SWITCH", "EngineError", "build_image", "compose", "docker", "spawn", "why_no_engine"]
+__all__ = ["BASE_SWITCH", "EngineError", "build_image", "compose", "compose_words", "docker", "spawn", "why_no_engine"]
 
 ROOT = Path(__file__).parents[2]
 # Which image nodes are built upon, where not the Dockerfile's own.
@@ -34,7 +34,7 @@ def docker(*words: str, seconds: float = _ORDER_S) -> str:
 
 def compose(*words: str, seconds: float = _ORDER_S) -> str:
     """Runs Docker Compose, whichever way it is installed."""
-    return _run([*_compose(), *words], seconds)
+    return _run([*compose_words(), *words], seconds)
 
 
 def spawn(*words: str, log: Path | None = None) -> "subprocess.Popen[bytes]":
@@ -58,11 +58,12 @@ def why_no_engine() -> str:
         docker("version", "--format", "{{.Server.Version}}", seconds=_LOOK_S)
     except EngineError as error:
         return f"no Docker engine answers ({error}); start one, or name it by DOCKER_HOST"
-    return "" if _compose() else "there is neither `docker compose` nor `docker-compose` here"
+    return "" if compose_words() else "there is neither `docker compose` nor `docker-compose` here"
 
 
 @functools.cache
-def _compose() -> tuple[str, ...]:
+def compose_words() -> tuple[str, ...]:
+    """What Docker Compose is called here; nothing if it is not here."""
     for words in (("docker", "compose"), ("docker-compose",)):
         if shutil.which(words[0]) is not None:
             done = subprocess.run([*words, "version"], check=False, capture_output=True)

@@ -28,6 +28,7 @@ class ProxyNetwork:
 
     delays = True
     one_way = True
+    resets = True
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None

@@ -38,6 +38,7 @@ class KernelNetwork:
 
     delays = False
     one_way = True
+    resets = False
 
     def __init__(self, number: int) -> None:
         self._prefix = f"rl{number}"

@@ -42,12 +42,17 @@ class Network(Protocol):
         """Whether it can cut one direction of a link and leave the other."""
         ...
 
+    @property
+    def resets(self) -> bool:
+        """Whether it can reset connections."""
+        ...
+
     async def apply(self, rules: Mapping[Link, Rule]) -> None:
         """These rules hold from now on, and no others."""
         ...
 
     async def reset(self, links: Iterable[Link]) -> None:
-        """The connections of these links are reset once."""
+        """The connections of these links are reset once, where it can do that."""
         ...
 
     async def set_names(self, there: bool) -> None:

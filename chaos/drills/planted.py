@@ -53,7 +53,7 @@ def _simulated(plant: Plant, node: str) -> None:
         kind = plant.machine
         # The notes are for the simulator's checkers, which are not here.
         members = {"note": lambda self: None, "node": node}
-        _patched("node.process", "Machine", lambda machine: type(kind.__name__, (kind,), members))
+        _patched("node.statewatch", "_Watched", lambda watched: type(kind.__name__, (watched, kind), members))
     if plant.always_founding:
         _patched("node.process", "Consensus", lambda consensus: functools.partial(consensus, founding=True))
 

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from chaos.drills.cluster import Cluster
 from chaos.drills.history import OK, History
@@ -17,6 +18,9 @@ __all__ = ["Broken", "Drill", "Fault", "Recovery", "Scene"]
 
 # Service is back when each of these has been answered after having been asked afterwards.
 SERVICE = ("enqueue", "lease", "complete")
+# How long it may take until workers on streams have work again: those of a node that was cut off are sent away once it
+# has had no leader for a while.
+STREAMS_S = 10.0
 
 
 class Broken(Exception):
@@ -111,17 +115,39 @@ class Scene:
     async def recovered(self, what: str, since: float, limit: float | None = None) -> float:
         """Waits until service is back after a moment; ``Broken`` if that takes too long."""
         limit = self.recover_s if limit is None else limit
+        return await self._back(what, "service", since, limit, lambda: self._back_after(since))
+
+    async def streams_served(self, what: str, since: float, asked: int) -> float:
+        """The same for the streams of workers: each is to be granted something of what was enqueued afterwards.
+
+        ``asked``: how many requests there had been at that moment. A grant that was on its way then does not count.
+        """
+        done = partial(self._streams_after, since, asked)
+        return await self._back(f"{what}, for workers on streams", "work", since, STREAMS_S, done)
+
+    async def _back(self, what: str, which: str, since: float, limit: float, done: Callable[[], float | None]) -> float:
         while True:
-            took = self._back_after(since)
+            took = done()
             if took is not None:
                 self.recoveries.append(Recovery(what, took, limit))
                 if took > limit:
-                    raise Broken(f"after {what}, service was back in {took:.1f} s; it may take {limit:g} s")
+                    raise Broken(f"after {what}, {which} was back in {took:.1f} s; it may take {limit:g} s")
                 return took
             if self.history.now() - since > limit + 10:
                 self.recoveries.append(Recovery(what, float("inf"), limit))
-                raise Broken(f"after {what}, service did not come back in {limit + 10:g} s")
+                raise Broken(f"after {what}, {which} did not come back in {limit + 10:g} s")
             await self.work(0.05)
+
+    def _streams_after(self, since: float, asked: int) -> float | None:
+        firsts: dict[str, float] = {}
+        streams = self.workload.streams
+        for call in reversed(self.history.calls):
+            if call.end < since:
+                break
+            new = call.kind == "grant" and call.client in streams and self.workload.number_of(call.request) > asked
+            if new:
+                firsts[call.client] = call.end
+        return max(firsts.values(), default=since) - since if len(firsts) == len(streams) else None
 
     def _back_after(self, since: float) -> float | None:
         firsts: dict[str, float] = {}

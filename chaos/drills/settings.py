@@ -74,6 +74,7 @@ def why_skipped(setting: Setting, drill: Drill, plant: str = "") -> str:
     if drill.one_way and not setting.one_way:
         return f"{setting.name} have no cuts of one direction: --setting loopback or namespaces"
     if (drill.shim or drill.processes or plant) and not setting.processes:
-        what = "a planted defect" if plant else "a bad disk or clock" if drill.shim else "another process of a node"
+        what = "a bad disk or clock" if drill.shim else "a second process or an earlier release"
+        what = "a planted defect" if plant else what
         return f"{what} cannot be had in {setting.name}: --setting loopback or namespaces"
     return drill.why_skipped()

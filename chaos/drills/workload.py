@@ -16,6 +16,10 @@ from resourcelease.client import (
 
 __all__ = ["Plan", "Workload"]
 
+_REQUEST = "request-"
+# Of an hour for which a request id is remembered after its item has ended, half.
+_REMEMBERED_S = 1800.0
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -45,16 +49,27 @@ class Workload:
         self._tasks: list[asyncio.Task[None]] = []
         self._producing: list[asyncio.Task[None]] = []
         self._ended = False
-        self._requests = 0
+        # How many there have been; each has its number in its name.
+        self.requests = 0
         self._open: set[int] = set()
         self._late: set[asyncio.Task[None]] = set()
+
+    @property
+    def streams(self) -> list[str]:
+        """The workers on streams."""
+        return [f"stream-{number}" for number in range(self._plan.stream_workers)]
+
+    @staticmethod
+    def number_of(request: str) -> int:
+        """Which request it is, from 1 on."""
+        return int(request.removeprefix(_REQUEST) or 0)
 
     def start(self) -> None:
         """Begins."""
         plan, loop = self._plan, asyncio.get_running_loop()
         self._producing = [loop.create_task(self._produce(number)) for number in range(plan.producers)]
         self._tasks = [loop.create_task(self._work(number)) for number in range(plan.workers)]
-        self._tasks += [loop.create_task(self._stream(number)) for number in range(plan.stream_workers)]
+        self._tasks += [loop.create_task(self._stream(number, name)) for number, name in enumerate(self.streams)]
 
     async def stop_producing(self) -> None:
         """Nothing new; calls under way end first."""
@@ -85,11 +100,16 @@ class Workload:
             await asyncio.sleep(pause * self._chance.uniform(0.5, 1.5))
             if len(self._open) >= self._plan.open_max:
                 continue
-            self._requests += 1
-            request = f"request-{self._requests}"
+            self.requests += 1
+            request = f"{_REQUEST}{self.requests}"
             await self._enqueue(client, name, request)
             if self._chance.random() < 0.03:
                 await self._enqueue(client, name, request)
+            if self._chance.random() < 0.05:
+                # Long after: mostly of an item that has ended, and from before the last fault. But not so long that the
+                # cluster may have forgotten it.
+                oldest = max(1, self.requests - int(self._plan.rate * _REMEMBERED_S))
+                await self._enqueue(client, name, f"{_REQUEST}{self._chance.randint(oldest, self.requests)}")
 
     async def _enqueue(self, client: Client, name: str, request: str) -> None:
         call = self._begin(name, "enqueue", request=request)
@@ -99,7 +119,8 @@ class Workload:
             done = await client.enqueue("row", request, b"{}", request_id=request, delay=delay)
             call.item = done.sequence_id
             call.detail = "again" if done.duplicate else ""
-            self._open.add(done.sequence_id)
+            if not done.duplicate:
+                self._open.add(done.sequence_id)
 
         await self._tell(call, ask())
 
@@ -198,9 +219,9 @@ class Workload:
         if call.outcome != REFUSED:
             self._open.discard(lease.sequence_id)
 
-    async def _stream(self, number: int) -> None:
+    async def _stream(self, number: int, name: str) -> None:
         """A worker on a stream, as the client's documentation has it."""
-        client, name = self._clients[number % len(self._clients)], f"stream-{number}"
+        client = self._clients[number % len(self._clients)]
         loop = asyncio.get_running_loop()
         while True:
             asked = self._history.now()

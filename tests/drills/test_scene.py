@@ -11,9 +11,13 @@ import pytest
 from chaos.drills.history import Call, History
 from chaos.drills.scene import SERVICE, Broken, Scene
 from chaos.drills.watch import Watch
+from chaos.drills.workload import Workload
 
 
 class Idle:
+    streams = ("stream-0", "stream-1")
+    number_of = staticmethod(Workload.number_of)
+
     def check(self) -> None:
         """Nobody works here."""
 
@@ -62,6 +66,22 @@ def test_changes_that_a_minority_acknowledges_are_counted(scene: Scene) -> None:
         [*answered(1.1, 1.5, "enqueue", "complete"), *answered(0.9, 1.5, "enqueue"), *answered(1.2, 9, "enqueue")],
     )
     assert scene.served(1.0, 2.0) == 2
+
+
+def granted(stream: str, end: float, request: int) -> Call:
+    return Call(stream, "grant", 0.5, end, "ok", request=f"request-{request}")
+
+
+def test_streams_are_back_when_each_was_granted_something_new(scene: Scene) -> None:
+    tell(scene, [granted("stream-0", 1.1, 7), granted("stream-1", 1.4, 8), granted("stream-0", 2.5, 9)])
+    assert asyncio.run(scene.streams_served("it", 1.0, 7)) == pytest.approx(1.5)
+
+
+def test_a_stream_that_stands_still_is_told(scene: Scene) -> None:
+    scene.history.began -= 100
+    tell(scene, [granted("stream-0", 1.1, 8), granted("stream-1", 1.4, 7), granted("worker-1", 1.5, 9)])
+    with pytest.raises(Broken, match="work did not come back"):
+        asyncio.run(scene.streams_served("it", 1.0, 7))
 
 
 class Stumbling:

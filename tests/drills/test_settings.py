@@ -4,17 +4,18 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chaos.drills import containers
-from chaos.drills.catalog import DRILLS
+from chaos.drills.catalog import DRILLS, mix
 from chaos.drills.containers import ContainerNode, Containers, EngineNetwork, Plan
 from chaos.drills.engine import EngineError, docker, why_no_engine
-from chaos.drills.loopback import Loopback
-from chaos.drills.namespaces import Namespaces
+from chaos.drills.loopback import Loopback, ProxyNetwork
+from chaos.drills.namespaces import KernelNetwork, Namespaces
 from chaos.drills.network import CLIENTS, CUT, Rule, between, isolated
 from chaos.drills.program import main
 from chaos.drills.run import run_drill
@@ -44,6 +45,16 @@ def test_what_other_settings_cannot_do() -> None:
     assert why_skipped(Loopback(), DRILLS["one-way"]) == why_skipped(Loopback(), DRILLS["cloned-node"]) == ""
     assert "delays" in why_skipped(Namespaces(), DRILLS["slow-link"])
     assert why_skipped(Namespaces(), DRILLS["kill-leader"], plant="twins") == ""
+
+
+@pytest.mark.parametrize(
+    ("network", "cannot"),
+    [(ProxyNetwork, set()), (KernelNetwork, {"slow", "reset"}), (EngineNetwork, {"one_way", "slow", "reset"})],
+)
+def test_a_mix_has_no_trouble_that_the_network_cannot_make(network: Any, cannot: set[str]) -> None:
+    # What a network can do stands in its class.
+    weights = {trouble.__name__.strip("_"): weight for trouble, weight in mix._troubles(network).items()}
+    assert {name for name, weight in weights.items() if not weight} == cannot
 
 
 def test_without_an_engine_one_line_says_so(
@@ -143,13 +154,17 @@ def test_a_container_that_a_signal_ended_is_told_from_one_that_ended_by_itself(
     assert node.pid is None
 
 
-def test_what_failed_stays_and_says_how_to_remove_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["docker compose", "docker-compose"])
+def test_what_failed_stays_and_says_how_to_remove_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr(containers, "compose_words", lambda: tuple(program.split()))
     setting = Containers()
     assert setting.clear(keep=False) == []
     made = setting._plan = plan(tmp_path, "n1")
     look, remove = setting.clear(keep=True)
     assert f"project={made.project}" in look
-    assert remove.startswith("remove: docker compose")
+    assert remove.startswith(f"remove: {program} --project-name")
     assert f"--project-name {made.project}" in remove
     assert remove.endswith("down --volumes")
 
@@ -164,6 +179,57 @@ def test_what_cannot_be_removed_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     said, remove = setting.clear(keep=False)
     assert "the engine is gone" in said
     assert "down --volumes" in remove
+
+
+def test_what_is_being_made_when_somebody_interrupts_is_taken_away_once_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def compose(self: Plan, *words: str) -> str:
+        orders.append(f"{words[0]} begins")
+        if words[0] == "up":
+            begun.set()
+            assert go_on.wait(20)
+        orders.append(f"{words[0]} ends")
+        return ""
+
+    monkeypatch.setattr(Plan, "compose", compose)
+    monkeypatch.setattr(containers, "build_image", lambda: "image:1")
+    setting = Containers()
+
+    async def interrupted() -> None:
+        making = asyncio.create_task(setting.found(tmp_path, 3, DRILLS["kill-leader"]))
+        assert await asyncio.to_thread(begun.wait, 20)
+        making.cancel()
+        try:
+            await making
+        finally:
+            go_on.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
+    setting.clear(keep=False)
+    assert orders == ["up begins", "up ends", "down begins", "down ends"]
+
+
+def test_what_could_not_be_made_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[str] = []
+
+    def compose(self: Plan, *words: str) -> str:
+        orders.append(words[0])
+        if words[0] == "up":
+            raise EngineError("no room for networks")
+        return ""
+
+    monkeypatch.setattr(Plan, "compose", compose)
+    monkeypatch.setattr(containers, "build_image", lambda: "image:1")
+    setting = Containers()
+    with pytest.raises(EngineError):
+        asyncio.run(setting.found(tmp_path, 3, DRILLS["kill-leader"]))
+    assert orders == ["up", "down"]
+    assert setting.clear(keep=True) == []
 
 
 @pytest.mark.slow

@@ -14,7 +14,11 @@ _FAST, _SLOW = 50_000, -50_000
 
 
 async def slow_disk(scene: Scene) -> None:
-    """Each flush of a follower takes 0.3 s more, then of the leader, then the leader's disk stands still."""
+    """Each flush of a follower takes 0.3 s more, then of the leader; its disk stands still, and then a quick leader's.
+
+    A node that has found its disk slow flushes on a thread, so that it goes on without its disk and has to give up the
+    lead by itself. One with a quick disk stands still with it.
+    """
     follower, leader = (await scene.followers())[0], await scene.leader()
     for name, role, delay_us in ((follower, "a follower", 300_000), (leader, "the leader", 300_000)):
         await scene.work(scene.seconds * 0.1)
@@ -26,18 +30,24 @@ async def slow_disk(scene: Scene) -> None:
         await scene.work(scene.seconds * 0.2)
         if shim.count("flushes") == before:
             raise Broken(f"{name} has flushed nothing, so its slow disk was no trouble")
+        if role == "the leader":
+            await _stands_still(scene, name)
         shim.tell(delay_us=0)
         scene.over(fault, "the disk is fast again")
         await scene.recovered(f"the disk of {name} became fast", scene.history.now())
     leader = await scene.leader()
-    fault = scene.fault(f"the disk of {leader}, the leader, stands still")
-    start = scene.history.now()
-    scene.shims[leader].tell(delay_us=_FOR_EVER_US)
-    await scene.recovered("the disk stood still", start)
+    await _stands_still(scene, leader)
     scene.shims[leader].tell(delay_us=0)
-    scene.over(fault, "the disk goes on")
     await scene.cluster.ready(scene.client)
     await scene.recovered("the disk went on", scene.history.now())
+
+
+async def _stands_still(scene: Scene, name: str) -> None:
+    """The disk of a leader flushes nothing until it is told otherwise."""
+    fault, start = scene.fault(f"the disk of {name}, the leader, stands still"), scene.history.now()
+    scene.shims[name].tell(delay_us=_FOR_EVER_US)
+    await scene.recovered("the disk stood still", start)
+    scene.over(fault, "the disk goes on")
 
 
 async def fsync_error(scene: Scene) -> None:

@@ -156,8 +156,10 @@ async def full_disk(scene: Scene) -> None:
     await scene.work(scene.seconds * 0.1)
     victim = scene.cluster.nodes[await scene.leader()]
     await scene.cluster.kill(victim.name)
-    mounted = await asyncio.to_thread(_move_to_small_disk, victim.data)
+    # Carried out to its end whatever happens: what is half mounted cannot be taken away.
+    moving = asyncio.create_task(asyncio.to_thread(_move_to_small_disk, victim.data))
     try:
+        await asyncio.shield(moving)
         await scene.cluster.start(victim.name)
         await scene.cluster.ready(scene.client)
         await scene.client.transfer(victim.name)
@@ -176,7 +178,7 @@ async def full_disk(scene: Scene) -> None:
         await scene.cluster.ready(scene.client)
     finally:
         await scene.cluster.kill(victim.name)
-        await asyncio.to_thread(_move_back, victim.data, mounted)
+        await asyncio.to_thread(_move_back, victim.data, await moving)
         await scene.cluster.start(victim.name)
     await scene.cluster.ready(scene.client)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from chaos.drills.network import Rule, between, isolated
+from chaos.drills.network import Network, Rule, between, isolated
 from chaos.drills.scene import Drill, Scene
 
 __all__ = ["DRILLS"]
@@ -13,23 +13,13 @@ Trouble = Callable[[Scene, str], Awaitable[str]]
 async def mix(scene: Scene) -> None:
     """One trouble after another, for the time given, each ended before the next."""
     until = scene.history.now() + scene.seconds
-    troubles: list[tuple[Trouble, int]] = [
-        (_kill, 4),
-        (_pause, 3),
-        (_power_cut, 1),
-        (_restart, 2),
-        (_isolate, 3),
-        (_one_way, 2 if scene.cluster.network.one_way else 0),
-        (_slow, 1 if scene.cluster.network.delays else 0),
-        (_reset, 2),
-        (_transfer, 2),
-    ]
+    troubles = _troubles(scene.cluster.network)
     while scene.history.now() < until:
         await scene.work(scene.chance.uniform(0.3, 1.5))
         victim = scene.chance.choice(scene.cluster.names)
         if scene.chance.random() < 0.5:
             victim = await scene.leader()
-        trouble = scene.chance.choices([each for each, _ in troubles], [weight for _, weight in troubles])[0]
+        trouble = scene.chance.choices(list(troubles), list(troubles.values()))[0]
         fault = scene.fault(f"{trouble.__name__.strip('_').replace('_', ' ')}: {victim}")
         what = await trouble(scene, victim)
         await scene.cluster.bring_back()
@@ -37,6 +27,21 @@ async def mix(scene: Scene) -> None:
         scene.over(fault)
         await scene.recovered(what, back)
         await scene.cluster.ready(scene.client)
+
+
+def _troubles(network: Network) -> dict[Trouble, int]:
+    """What can happen, and how often; never what this network cannot do."""
+    return {
+        _kill: 4,
+        _pause: 3,
+        _power_cut: 1,
+        _restart: 2,
+        _isolate: 3,
+        _one_way: 2 if network.one_way else 0,
+        _slow: 1 if network.delays else 0,
+        _reset: 2 if network.resets else 0,
+        _transfer: 2,
+    }
 
 
 async def _kill(scene: Scene, victim: str) -> str:

@@ -32,7 +32,9 @@ async def partition_minority(scene: Scene) -> None:
         few = [leader, *others][: (len(names) - 1) // 2] if part == "leader" else others[: (len(names) - 1) // 2]
         most = [name for name in names if name not in few]
         fault, cut = await _apply(scene, f"{', '.join(few)} | {', '.join(most)}", between(few, most))
-        await scene.recovered(f"the partition with the {part} in the minority", cut)
+        asked, what = scene.workload.requests, f"the partition with the {part} in the minority"
+        await scene.recovered(what, cut)
+        await scene.streams_served(what, cut, asked)
         await scene.work(scene.seconds * 0.2)
         await _heal(scene, fault, "the partition")
 
@@ -42,10 +44,12 @@ async def partition_with_clients(scene: Scene) -> None:
     await scene.work(scene.seconds * 0.1)
     leader = await scene.leader()
     fault, cut = await _apply(scene, f"{leader}, the leader, loses the others", isolated(leader, scene.cluster.names))
+    asked = scene.workload.requests
     await scene.work(5.0)
     if await _leader_by(scene, leader) == leader:
         raise Broken(f"{leader} still leads {scene.history.now() - cut:.1f} s after it lost the others")
     await scene.recovered("the isolation of the leader", cut)
+    await scene.streams_served("the isolation of the leader", cut, asked)
     await _heal(scene, fault, "the isolation")
 
 
@@ -177,8 +181,8 @@ async def names_away(scene: Scene) -> None:
 
 
 DRILLS = [
-    Drill("partition-minority", "the majority goes on, the minority says no", partition_minority, 8.0),
-    Drill("lonely-leader", "a leader without a majority stops leading within 5 s", partition_with_clients, 10.0),
+    Drill("partition-minority", "the majority goes on, the minority says no", partition_minority, 5.0),
+    Drill("lonely-leader", "a leader without a majority stops leading within 5 s", partition_with_clients, 5.0),
     Drill("clients-cut", "clients move on from a node that they cannot hear", clients_cut, 8.0, proxied_clients=True),
     Drill("bridge", "one node in the middle is enough", bridge, 10.0),
     Drill("ring", "neighbours are enough", ring, 10.0),
