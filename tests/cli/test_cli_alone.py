@@ -216,6 +216,29 @@ def test_ctrl_c_is_how_one_leaves_what_has_no_end(command: tuple[str, ...]) -> N
         assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.parametrize(("more", "code"), [((), 0), (("--to", "100000"), 130)])
+def test_ctrl_c_ends_an_export_which_is_early_only_where_an_end_was_named(
+    more: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    with dev("--nodes", "1") as told:
+        endpoint = told["endpoints"][0]
+        run("enqueue", "table", "orders", "--endpoints", endpoint)
+        process = subprocess.Popen(
+            [*COMMAND, "export", "--sink", f"sqlite://{tmp_path}/copy.db", *more, "--endpoints", endpoint],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("exporting"):
+                break
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (code, "")
+        assert "what follows is kept for it; to end that: the same command with --forget" in said
+
+
 def test_a_node_that_is_told_to_stop_stops_without_a_complaint(tmp_path: Path) -> None:
     with dev("--nodes", "1", "--dir", str(tmp_path / "cluster")):
         pass

@@ -179,8 +179,9 @@ def test_an_export_that_is_forgotten_holds_nothing_back(tmp_path: Path, run: Run
             assert await asyncio.to_thread(main, forget) == 1
 
             async def let_go() -> bool:
-                await put(cluster, 1)
-                return not node.log.writer.register.readers
+                # Nothing has to happen for it but that somebody looks.
+                status = await cluster.stubs["n1"].admin.Status(v1.StatusRequest(), timeout=10)
+                return not status.history.readers and not node.log.writer.register.readers
 
             await eventually(let_go)
             await put(cluster, 200)
@@ -237,6 +238,38 @@ def test_a_store_that_refuses_is_left_to_others_for_a_while(
             await cluster.stop_all()
 
     run(scenario())
+
+
+def test_the_copy_of_a_history_that_is_lost_is_not_gone_on_with(
+    tmp_path: Path, run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "history.db"
+    url = f"sqlite://{path}"
+    sink = sink_at(url)
+    sink.open("test", 1)
+    sink.apply([v1.Event(sequence_number=number) for number in range(1, 2_000)], 1)
+    sink.close()
+
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path / "nodes", 1, {"events.flush_ms": 20, "export.gather_ms": 20, "export.sink": url})
+        await cluster.start("n1")
+        try:
+            await put(cluster, 5)
+            await until(lambda: "the copy goes up to event 1999, and the cluster's history ends with" in caplog.text)
+            assert not exporting(cluster) or position(path) == 1_999
+            # By hand it is said as well, and nothing is asked of the cluster for it.
+            by_hand = ["export", "--sink", url, "--endpoints", cluster.nodes["n1"].grpc_address, "--name", "by-hand"]
+            assert await asyncio.to_thread(main, by_hand) == 1
+            machine: Any = cluster.nodes["n1"].consensus.machine
+            assert standing_item(machine, EXPORTS + "by-hand") is None
+            # Nor does it make a namespace to ask for what there is not.
+            assert await asyncio.to_thread(main, ["export", "--forget", *by_hand[1:]]) == 1
+            assert EXPORTS + "by-hand" not in machine.namespaces()
+        finally:
+            await cluster.stop_all()
+
+    run(scenario())
+    assert position(path) == 1_999
 
 
 def test_retention_waits_for_a_copy_by_hand_too(tmp_path: Path, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

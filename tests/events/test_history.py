@@ -1,6 +1,7 @@
 """History on disk and Subscribe over it: the same on all nodes, each event once, whatever nodes do."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import grpc
@@ -8,6 +9,7 @@ import pytest
 from frontdoor.cluster_fixture import Cluster, Runner, ended, info_of, items, refusal, until
 
 from resourcelease import Client, v1
+from resourcelease.cli import main
 from resourcelease.machine import fold
 from resourcelease.storage.segments import Log, SegmentsStopped, verify
 
@@ -143,3 +145,34 @@ def test_a_log_that_cannot_be_written(solo: Cluster, run: Runner, monkeypatch: p
             assert "the disk is gone" in str(await node.failed)
 
     run(scenario())
+
+
+def test_the_command_shows_what_is_kept(solo: Cluster, run: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        await solo.start("n1", **{"events.retention_bytes": 10_000})
+        await put(solo, 200)
+        log = solo.nodes["n1"].log
+        await until(lambda: log.writer.register.retired > 0)
+        await log.archive.settle()
+        endpoint = ["--endpoints", solo.nodes["n1"].grpc_address, "--json"]
+
+        async def shown(code: int, *options: str) -> str:
+            assert await asyncio.to_thread(main, ["events", *options, *endpoint]) == code
+            said = capsys.readouterr()
+            return said.err if code else said.out
+
+        def kept() -> int:
+            return int(log.writer.register.retired) + 1
+
+        for options in ((), ("--last", "100000")):
+            before = kept()
+            numbers = [json.loads(line)["sequence_number"] for line in (await shown(0, *options)).splitlines()]
+            assert numbers == list(range(numbers[0], numbers[-1] + 1))
+            assert 1 < before <= numbers[0] <= kept()
+        assert len(numbers) > 10
+        assert "the first that is available is" in await shown(1, "--from", "1")
+        assert "--from 9 lies behind --to 8" in await shown(2, "--from", "9", "--to", "8")
+        for options in (("--to", "0"), ("--from", "0")):
+            assert "is not in the range" in await shown(2, *options)
+
+    run(scenario(), 60)

@@ -1,5 +1,6 @@
 """Damage on one node: found, named, and mended from another."""
 
+import asyncio
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -151,9 +152,10 @@ def test_a_node_with_another_state_under_the_same_history_takes_itself_out(
         await put(trio, 3)
         leader = await trio.leader()
         victim = next(name for name in trio.nodes if name != leader)
-        machine: Any = trio.nodes[victim].consensus.machine
+        consensus: Any = trio.nodes[victim].consensus
+        await until(lambda: "resourcelease" in consensus.machine._state.namespaces)
         # No event tells of this number, so the histories stay the same.
-        machine._state.namespaces["resourcelease"].enqueued += 1
+        consensus.machine._state.namespaces["resourcelease"].enqueued += 1
         for node in trio.nodes.values():
             await node.upkeep.stop()
             node.upkeep.start()
@@ -187,3 +189,63 @@ def test_a_state_that_is_the_same_is_left_alone(trio: Cluster, run: Runner, monk
         assert all(len(set(told.values()) - {""}) == 1 for _, told in seen)
 
     run(scenario())
+
+
+async def never(peer: str, body: bytes) -> bytes:
+    await asyncio.Event().wait()
+    return b""
+
+
+@pytest.mark.parametrize("how", ["hangs", "is down"])
+def test_verify_says_which_node_is_away_and_compares_the_others(trio: Cluster, run: Runner, how: str) -> None:
+    async def scenario() -> None:
+        await put(trio, 5)
+        if how == "hangs":
+            trio.nodes["n2"].consensus.questions.on_asked = never
+        else:
+            await trio.stop("n2")
+            status = trio.nodes["n1"].consensus.status
+            await until(lambda: "n2" not in status().connected and status().leader in ("n1", "n3"), 20)
+        told = await trio.stubs["n1"].admin.Verify(v1.VerifyRequest(), timeout=8)
+        assert not told.ok
+        by_name = {node.node_id: node for node in told.nodes}
+        assert [*by_name] == ["n1", "n2", "n3"]
+        assert not by_name["n2"].reachable
+        assert list(by_name["n2"].problems) == ["n2 did not answer"]
+        for name in ("n1", "n3"):
+            assert by_name[name].reachable
+            assert not by_name[name].problems
+            assert by_name[name].state_digest
+
+    run(scenario(), 60)
+
+
+def test_nobody_who_is_not_asked_is_waited_for(trio: Cluster, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these waits would be without an end."""
+
+    async def scenario() -> None:
+        await put(trio, 5)
+        upkeep = trio.nodes["n1"].upkeep
+        neighbours: Any = upkeep.states._neighbours
+        ask = neighbours.ask
+        asked = []
+
+        async def asking(peer: str, question: dict[str, Any], timeout_s: float) -> Any:
+            if peer != "n2":
+                return await ask(peer, question, timeout_s)
+            asked.append(question["what"])
+            return await never(peer, b"")
+
+        monkeypatch.setattr(neighbours, "ask", asking)
+        index, states = await upkeep.states.digests_at(["n1", "n3"], 30)
+        assert index
+        assert states["n1"] == states["n3"] != ""
+        # It takes part in the comparison that each node makes for itself.
+        assert asked[0] == "watch"
+        asked.clear()
+        await trio.stop("n2")
+        await until(lambda: "n2" not in trio.nodes["n1"].consensus.status().connected)
+        assert await neighbours.digest_of("n2", index) is None
+        assert "digest" not in asked
+
+    run(scenario(), 60)

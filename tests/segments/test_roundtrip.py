@@ -13,9 +13,18 @@ from resourcelease.machine.pages import read_page
 from resourcelease.model.eventdata import DrainData, EventType, ItemsData, RestoreData
 from resourcelease.model.events import Record
 from resourcelease.model.items import ItemColumns
-from resourcelease.storage.segments import HistoryGone, Log, Query, SegmentFile, segment_paths, verify
+from resourcelease.storage.segments import (
+    HistoryGone,
+    Log,
+    Query,
+    Register,
+    SegmentFile,
+    log_directory,
+    segment_paths,
+    verify,
+)
 
-from .work import Work, encoded, feed, resume, write
+from .work import OWNER, Work, encoded, feed, resume, write
 
 seeds = st.integers(0, 1 << 30)
 EVENT_TYPES = st.lists(st.sampled_from(list(EventType)), max_size=3)
@@ -235,3 +244,16 @@ def test_a_file_by_itself(tmp_path: Path) -> None:
         span = file.footer.span
         assert encoded(file.records()) == encoded(Log(tmp_path).records(Query(span.first, span.last)))
     file.close()
+
+
+@pytest.mark.parametrize("place", [".", "segments", "data/segments"])
+def test_a_log_is_found_in_the_directory_of_a_node_and_around_it(tmp_path: Path, place: str) -> None:
+    assert log_directory(tmp_path / "nowhere") is None
+    there = tmp_path / place
+    there.mkdir(parents=True, exist_ok=True)
+    # By its name it is one from the beginning.
+    assert log_directory(tmp_path) == (None if place == "." else there)
+    Register.open(there, OWNER)
+    assert log_directory(tmp_path) == log_directory(there) == there
+    (there / "register.json").rename(there / "00000000000000000001.rlseg")
+    assert log_directory(tmp_path) == there

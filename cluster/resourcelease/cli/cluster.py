@@ -111,9 +111,11 @@ def _role(number: int) -> str:
 @on_cluster
 @click.argument("node_ids", metavar="[NODE…|DIR]", nargs=-1)
 @click.option(
-    "--from", "from_sequence", default=0, metavar="N", help="The first event to check.  [default: the oldest]"
-)
-@click.option("--to", "to_sequence", default=0, metavar="N", help="The last event to check.  [default: the newest]")
+    "--from", "from_sequence", default=0, metavar="N", type=click.IntRange(0),
+    help="The first event to check.  [default: the oldest]",
+)  # fmt: skip
+@click.option("--to", "to_sequence", default=0, metavar="N", type=click.IntRange(0),
+              help="The last event to check.  [default: the newest]")  # fmt: skip
 @LINEARIZABLE
 async def verify(
     session: Session, node_ids: Sequence[str], from_sequence: int, to_sequence: int, linearizable: bool

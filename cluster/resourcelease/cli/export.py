@@ -13,6 +13,7 @@ from resourcelease.cli.session import Session, on_cluster
 __all__ = ["export"]
 
 _WORD_EVERY_S = 5.0
+_KEPT = "what follows is kept for it; to end that: the same command with --forget"
 
 
 @click.command()
@@ -56,9 +57,13 @@ async def export(
         return await _forget(session, namespace)
     client = session.client
     cluster_id = (await client.status()).cluster_id
+    kept = False
     try:
-        runner = Runner(_source(client, bodies), sink_at(url), cluster_id, start=start)
+        runner = Runner(_source(client, bodies), sink_at(url), cluster_id, start=start, head=_head(client))
         try:
+            # Nothing is asked of the cluster for a store that will not do.
+            await runner.check()
+            kept = not no_hold
             await _under_lease(session, runner, namespace, end, hold=not no_hold)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -67,20 +72,30 @@ async def export(
         finally:
             await runner.close()
     except SinkError as error:
+        if kept:
+            session.out.say(_KEPT)
         raise click.ClickException(str(error)) from error
     counters = runner.counters
     if session.out.as_json:
         session.out.data({"position": counters.position, "events": counters.events, "lag": counters.lag})
     session.out.say(f"the copy at {url} goes up to event {counters.position:,}")
-    if not (no_hold or (end and counters.position >= end)):
-        session.out.say("what follows is kept for it; to end that: the same command with --forget")
-    return 0
+    done = bool(end) and counters.position >= end
+    if kept and not done:
+        session.out.say(_KEPT)
+    return 130 if end and not done else 0
+
+
+def _head(client: Any) -> Any:
+    async def head() -> int:
+        return int((await client.status(linearizable=True)).last_sequence)
+
+    return head
 
 
 def _source(client: Any, bodies: bool) -> Any:
     from resourcelease.client import ResourceLeaseError
     from resourcelease.client.following import answers
-    from resourcelease.events.sink import SinkError
+    from resourcelease.events.sink import NotKept
 
     async def source(first: int) -> AsyncGenerator[Any, None]:
         try:
@@ -89,7 +104,7 @@ def _source(client: Any, bodies: bool) -> Any:
         except ResourceLeaseError as error:
             if error.reason != "NOT_FOUND":
                 raise
-            raise SinkError(f"{error}. This copy can not be continued; begin another one with --from") from error
+            raise NotKept(f"{error}. This copy can not be continued; begin another one with --from") from error
 
     return source
 
@@ -106,6 +121,7 @@ async def _under_lease(session: Session, runner: Any, namespace: str, end: int, 
     kind = REGISTERED if hold else "export"
     await client.enqueue(kind, namespace, namespace=namespace, request_id=REQUEST_ID)
     out.say("waiting for the lease of this export")
+    # Without a name it has one of its own: under one name the newer takes over what the older holds.
     async with client.leases(credit=1, namespace=namespace) as leases:
         async for lease in leases:
             tasks = [asyncio.ensure_future(_tell(out, runner.counters))]
@@ -146,12 +162,19 @@ async def _report(client: Any, lease: Any, runner: Any, namespace: str) -> None:
 
 async def _forget(session: Session, namespace: str) -> int:
     """Ends the item that stands for an export; the nodes then keep nothing for it."""
-    client = session.client
-    leases = await client.lease(1, namespace=namespace, wait=0)
+    from resourcelease.client import NotFound
+
+    client, items = session.client, []
+    # Looked for first: a namespace that is leased from is there from then on.
+    with suppress(NotFound):
+        items = [item async for item in client.items(namespace=namespace)]
+    leases = await client.lease(1, namespace=namespace, wait=0) if items else []
     if not leases:
-        holders = [item.peer_id async for item in client.items(namespace=namespace) if item.peer_id]
+        holders = [item.peer_id for item in items if item.peer_id]
         if holders:
-            raise click.ClickException(f"{holders[0]} exports it: take the option out of its configuration first")
+            raise click.ClickException(
+                f"{holders[0]} exports it: stop that command, or take the option out of the node's configuration first"
+            )
         session.out.say("there is no such export")
         return 1
     await client.complete(leases[0])
@@ -163,6 +186,9 @@ async def _tell(out: Any, counters: Any) -> None:
     began, before = time.monotonic(), counters.events
     while True:
         await asyncio.sleep(_WORD_EVERY_S)
+        if not counters.opened:
+            out.say("the store has yet to say where the copy ends")
+            continue
         rate = (counters.events - before) / (time.monotonic() - began)
         began, before = time.monotonic(), counters.events
         out.say(f"event {counters.position:,}, {counters.lag:,} behind, {rate:,.0f} a second")

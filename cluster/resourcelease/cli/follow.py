@@ -16,38 +16,42 @@ __all__ = ["backpressure", "events"]
 @click.command()
 @on_cluster
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
-@click.option("--from", "start", type=click.IntRange(0), metavar="N",
-              help="The first event.  [default: 1; with --follow, the next one]")  # fmt: skip
-@click.option("--to", "end", default=0, metavar="N", help="The last event.  [default: the newest]")
+@click.option("--from", "start", type=click.IntRange(1), metavar="N",
+              help="The first event.  [default: the oldest that is kept; with --follow, the next one]")  # fmt: skip
+@click.option("--to", "end", type=click.IntRange(1), metavar="N",
+              help="The last event; waited for if it is to come.  [default: the newest]")  # fmt: skip
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Begin so many before the newest.")
 @click.option("--namespace", "-n", "namespaces", multiple=True, help="Only of these; repeatable.")
 @click.option("--type", "types", multiple=True, help="Only of these, such as COMPLETED; repeatable.")
 @click.option("--bodies", "include_bodies", is_flag=True, help="With the items' bodies.")
 async def events(
-    session: Session, follow: bool, start: int | None, end: int, last: int | None, namespaces: Sequence[str],
+    session: Session, follow: bool, start: int | None, end: int | None, last: int | None, namespaces: Sequence[str],
     types: Sequence[str], include_bodies: bool,
 ) -> None:  # fmt: skip
     """Show the history, and follow it. One event a line; with --json, one object a line."""
     if start is not None and last is not None:
         raise click.UsageError("give --from or --last, not both")
+    if start is not None and end is not None and start > end:
+        raise click.UsageError(f"--from {start} lies behind --to {end}")
     from resourcelease.client.following import event_type
 
     try:
         numbers = [event_type(name) for name in types]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    head = (await session.client.status()).last_sequence
+    status = await session.client.status()
+    head, oldest = status.last_sequence, max(1, status.first_sequence)
     if last is not None:
-        start = max(1, head - last + 1)
+        start = max(oldest, head - last + 1)
     if start is None:
-        start = 0 if follow else 1
+        start = 0 if follow else oldest
     if not follow:
         end = end or head
         if end < start or end == 0:
             session.out.say("there are no events yet" if not head else f"the newest event is {head}")
             return
     following = session.client.events(
-        start, to_sequence=end, namespaces=namespaces, types=numbers, include_bodies=include_bodies
+        start, to_sequence=end or 0, namespaces=namespaces, types=numbers, include_bodies=include_bodies
     )
     async for event in _until_interrupted(following):
         if session.out.as_json:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -165,6 +166,7 @@ class Exporter:
             self._make_sink(export.url),
             self._cluster_id,
             start=export.first,
+            head=partial(self._head, handle),
             gather_s=export.gather_s,
             batch_events=export.batch_events,
         )
@@ -216,6 +218,11 @@ class Exporter:
                     rate,
                 )
         logger.warning("export %s: the lease under fence %d is lost", self.name, handle.fence)
+
+    async def _head(self, handle: _Handle) -> int:
+        # What was committed before the heartbeat is applied here when it is answered, whatever came of it.
+        await self._beat(handle, None)
+        return self._replica.machine.sequence_number
 
     async def _beat(self, handle: _Handle, runner: Runner | None) -> bool:
         """Whether the lease holds; every node learns how far the copy is."""

@@ -7,13 +7,14 @@ begins and its content where it ends, so the objects themselves are the checkpoi
 import gzip
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
 from resourcelease import v1
-from resourcelease.events.sink import Checkpoint, SinkError, StaleWriter, WrongSource, check_writer, fresh
+from resourcelease.events.sink import Checkpoint, Mark, SinkError, StaleWriter, WrongSource, check_writer, fresh
 
 __all__ = ["ObjectSink"]
 
@@ -47,14 +48,17 @@ class ObjectSink:
         """Where to go on, from the newest object."""
         self._fs.invalidate_cache()
         self._fs.makedirs(f"{self._root}/events", exist_ok=True)
+        if self._is_folder:
+            _check_writable(f"{self._root}/events")
         self._cluster_id = cluster_id
-        about = {"format": "resourcelease-events", "version": 1, "cluster_id": cluster_id, "first": start}
+        about = {"format": "resourcelease-events", "version": 1, "cluster_id": cluster_id}
         self._create(_ABOUT, json.dumps(about, indent=1).encode() + b"\n")
         theirs = self._about()
-        if theirs["cluster_id"] != cluster_id:
-            raise WrongSource(f"{self.url} holds the history of cluster {theirs['cluster_id']}, not of {cluster_id}")
+        if theirs != cluster_id:
+            raise WrongSource(f"{self.url} holds the history of cluster {theirs}, not of {cluster_id}")
         firsts = sorted(self._firsts())
-        self._checkpoint = self._ending(firsts[-1]) if firsts else Checkpoint(int(theirs["first"]) - 1)
+        # While nothing was copied, what is said now counts, and not what was said at another time.
+        self._checkpoint = self._ending(firsts[-1]) if firsts else Checkpoint(start - 1)
         return self._checkpoint
 
     def apply(self, events: Sequence[v1.Event], fence: int) -> Checkpoint:
@@ -75,6 +79,11 @@ class ObjectSink:
     def close(self) -> None:
         """There is nothing to let go of."""
 
+    @property
+    def _is_folder(self) -> bool:
+        protocol = self._fs.protocol
+        return "file" in (protocol if isinstance(protocol, tuple) else (protocol,))
+
     def _firsts(self) -> list[int]:
         names = [str(name).rsplit("/", 1)[-1] for name in self._fs.ls(f"{self._root}/events", detail=False)]
         digits = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
@@ -87,16 +96,18 @@ class ObjectSink:
             head = json.loads(lines[0])
             if head["first"] != first or head["last"] - first + 2 != len(lines):
                 raise ValueError("it does not hold what its first line says")
-            return Checkpoint(int(head["last"]), int(head["fence"]))
-        except (ValueError, LookupError, TypeError, EOFError, gzip.BadGzipFile) as error:
+            last = json.loads(lines[-1])
+            mark = Mark(*(int(last.get(field, 0)) for field in Mark._fields))
+            return Checkpoint(int(head["last"]), int(head["fence"]), mark)
+        except (ValueError, LookupError, TypeError, AttributeError, EOFError, gzip.BadGzipFile) as error:
             raise SinkError(f"{self.url}/{name} is damaged ({error}): move it away, and it is written again") from error
 
-    def _about(self) -> dict[str, Any]:
+    def _about(self) -> str:
         try:
             about = json.loads(self._fs.cat_file(f"{self._root}/{_ABOUT}"))
             if about["version"] > 1:
                 raise WrongSource(f"{self.url} was written by a newer release, in version {about['version']}")
-            return {"cluster_id": str(about["cluster_id"]), "first": int(about["first"])}
+            return str(about["cluster_id"])
         except (ValueError, LookupError, TypeError) as error:
             raise WrongSource(f"{self.url}/{_ABOUT} is not that of an exported history: {error}") from error
 
@@ -106,13 +117,22 @@ class ObjectSink:
         if self._fs.exists(path):
             return False
         try:
-            if "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)):
+            if self._is_folder:
                 _create_file(path, content)
             else:
                 self._fs.pipe_file(path, content, mode="create")
         except FileExistsError:
             return False
         return True
+
+
+def _check_writable(folder: str) -> None:
+    """Fails where nobody may write, by a file that nobody sees. (Of a bucket only the next object tells.)"""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        error.filename = folder
+        raise
 
 
 def _create_file(path: str, content: bytes) -> None:

@@ -86,6 +86,8 @@ class Readers:
 
     def registered(self) -> list[Reader]:
         """All of them, by name."""
+        if self._leaving:
+            self._let_go()  # also where nothing has happened since
         found = []
         for name, first in sorted(self._firsts.items()):
             item = standing_item(self._machine(), EXPORTS + name)

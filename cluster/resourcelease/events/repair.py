@@ -18,13 +18,13 @@ from resourcelease.events.lacking import Stretch, lacking, outvoted, strangers
 from resourcelease.storage.errors import StorageError
 from resourcelease.storage.segments import Retention, SegmentRefused, install, put_aside, segment_name
 
-__all__ = ["Ask", "Repair"]
+__all__ = ["NO_ANSWER", "Ask", "Repair"]
 
 logger = logging.getLogger(__name__)
 
-# (node, question, seconds) -> answer; raises TimeoutError, or what a malformed answer raises.
+# (node, question, seconds) -> answer; raises TimeoutError, or what a malformed answer raises: NO_ANSWER.
 Ask = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
-_NoAnswer = (TimeoutError, ValueError, TypeError, LookupError)
+NO_ANSWER = (TimeoutError, ValueError, TypeError, LookupError)
 
 _LOOK_EVERY_S = 30.0
 # After a round that mended something, or met nobody.
@@ -158,7 +158,7 @@ class Repair:
         try:
             told = await self._ask(node, {"what": "holdings", "first": first}, _LIST_S)
             return [Holding(*each) for each in told["holdings"]]
-        except _NoAnswer:
+        except NO_ANSWER:
             return None
 
     async def _offers(self, wanted: Sequence[Stretch], through: int) -> tuple[dict[Holding, list[str]], bool]:
@@ -201,7 +201,7 @@ class Repair:
             except SegmentRefused as error:
                 self._refused = True
                 self._tell(f"the segment of event {segment.first} that {node} has is not taken: {error}")
-            except _NoAnswer:
+            except NO_ANSWER:
                 continue
             except StorageError as error:
                 self._tell(f"the segment of event {segment.first} that {node} sent is no good: {error}")

@@ -1,15 +1,16 @@
 """Carries the history to a sink: from where the sink stands, for as long as there is a lease to do so."""
 
 import asyncio
+import errno
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from resourcelease import v1
-from resourcelease.events.sink import Checkpoint, Sink, SinkError
+from resourcelease.events.sink import Checkpoint, Mark, NotKept, Sink, SinkError, WrongSource, check_writer
 
 __all__ = ["Counters", "Runner"]
 
@@ -20,9 +21,17 @@ _WAIT_MIN_S = 0.2
 _WAIT_MAX_S = 30.0
 # How long a batch that is not full waits for more.
 _GATHER_S = 1.0
+# So long a look at the sink waits for the event that it ends with.
+_COMPARE_S = 10.0
+_OTHER = "it is the copy of another history. Keep it, and begin another one"
+
+# What does not pass by itself: a path that leads nowhere, or where nobody may write.
+_NO_PLACE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS})
 
 # From an event on, without an end.
 Source = Callable[[int], AsyncGenerator[v1.SubscribeResponse, None]]
+# The last event that the cluster has, no earlier one than when it was asked.
+Head = Callable[[], Awaitable[int]]
 
 
 @dataclass(slots=True)
@@ -35,7 +44,7 @@ class Counters:
     # The last event in the sink, and the last that the cluster is known to have.
     position: int = 0
     head: int = 0
-    # Whether the sink has said where it stands.
+    # Whether the sink has said where it stands, under the lease that holds.
     opened: bool = False
 
     @property
@@ -47,7 +56,10 @@ class Counters:
 class Runner:
     """One source, one sink.
 
-    Whatever the store does not take is tried again, with growing pauses; a ``SinkError`` ends the run.
+    Whatever the store does not take is tried again, with growing pauses; a ``SinkError`` ends the run. So does a store
+    that has no place for the copy the first time it is opened, one under a newer fence, and one with more events than
+    ``head`` says there are, or whose last event is another than the cluster's: that is the copy of a history which the
+    cluster has lost.
     """
 
     def __init__(
@@ -57,30 +69,44 @@ class Runner:
         cluster_id: str,
         *,
         start: int = 1,
+        head: Head | None = None,
         gather_s: float = _GATHER_S,
         batch_events: int = _BATCH_EVENTS,
     ) -> None:
         self.counters = Counters()
-        # The sink has said where it stands, for the first time.
+        # The sink has said where it stands, since ``run`` began.
         self.opened = asyncio.Event()
         self._source = source
         self._sink = sink
         self._cluster_id = cluster_id
         self._start = start
+        self._head = head
         self._gather_s = gather_s
         self._batch_events = batch_events
+        # It was once opened, so there is a place for it.
+        self._placed = False
         # The sink sees one thread only.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sink")
 
     async def run(self, fence: int, *, until: int = 0) -> None:
         """Goes on until it is cancelled, or the sink has event ``until``."""
         wait_s = _WAIT_MIN_S
+        # Where it stood before is nobody's business: another one may have worked meanwhile.
+        self.counters.opened = False
+        self.opened.clear()
         while True:
             before = self.counters.position
             try:
-                checkpoint = await self._do(self._sink.open, self._cluster_id, self._start)
+                checkpoint = await self._opened()
+                check_writer(checkpoint, fence)
+                more = not until or checkpoint.position < until
+                if more:
+                    await self._compare(checkpoint)
                 self._note(checkpoint)
-                await self._carry(checkpoint, fence, until)
+                self.counters.opened = True
+                self.opened.set()
+                if more:
+                    await self._carry(checkpoint, fence, until)
                 return
             except SinkError:
                 raise
@@ -90,14 +116,58 @@ class Runner:
                 logger.warning("the sink is tried again in %.1f s: %s: %s", wait_s, type(error).__name__, error)
             await asyncio.sleep(wait_s)
 
+    async def check(self) -> None:
+        """Raises ``SinkError`` if the sink is known to be none for this history; ``run`` sees to all else.
+
+        Then ``counters`` tell where the sink stands.
+        """
+        try:
+            checkpoint = await self._opened()
+            async with asyncio.timeout(_COMPARE_S):
+                await self._compare(checkpoint)
+            self._note(checkpoint)
+        except SinkError:
+            raise
+        except Exception as error:
+            logger.info("the sink was not compared with the history: %s: %s", type(error).__name__, error)
+
+    async def _opened(self) -> Checkpoint:
+        try:
+            checkpoint: Checkpoint = await self._do(self._sink.open, self._cluster_id, self._start)
+        except OSError as error:
+            if self._placed or not (isinstance(error, FileNotFoundError) or error.errno in _NO_PLACE):
+                raise
+            told = f"{error.filename}: {error.strerror}" if error.filename else error
+            raise SinkError(f"there is no place for the copy: {told}") from error
+        self._placed = True
+        # Without a fence nothing was copied yet, and the copy may be meant to begin with an event that is to come.
+        if self._head is not None and checkpoint.fence and checkpoint.position > (last := await self._head()):
+            raise WrongSource(
+                f"the copy goes up to event {checkpoint.position}, and the cluster's history ends with {last}: {_OTHER}"
+            )
+        return checkpoint
+
+    async def _compare(self, checkpoint: Checkpoint) -> None:
+        """``WrongSource`` if the last event of the copy is not the cluster's, as far as the cluster still keeps it."""
+        position, mark = checkpoint.position, checkpoint.mark
+        if mark is None:
+            return
+        with suppress(NotKept):
+            async with aclosing(self._source(position)) as source:
+                async for answer in source:
+                    if not answer.events:
+                        continue
+                    event = answer.events[0]
+                    if event.sequence_number == position and Mark.of(event) != mark:
+                        raise WrongSource(f"event {position}, the copy's last, is not that of the cluster: {_OTHER}")
+                    return
+
     async def close(self) -> None:
         """Lets go of the sink."""
         await self._do(self._sink.close)
         self._pool.shutdown(wait=False)
 
     async def _carry(self, checkpoint: Checkpoint, fence: int, until: int) -> None:
-        if until and checkpoint.position >= until:
-            return
         answers: asyncio.Queue[v1.SubscribeResponse | BaseException] = asyncio.Queue(4)
         reading = asyncio.ensure_future(self._read(checkpoint.position + 1, answers))
         try:
@@ -142,8 +212,6 @@ class Runner:
         return batch
 
     def _note(self, checkpoint: Checkpoint) -> None:
-        self.counters.opened = True
-        self.opened.set()
         self.counters.position = checkpoint.position
         self.counters.head = max(self.counters.head, checkpoint.position)
 

@@ -10,7 +10,18 @@ from typing import NamedTuple, Protocol
 
 from resourcelease import v1
 
-__all__ = ["Checkpoint", "GapRefused", "Sink", "SinkError", "StaleWriter", "WrongSource", "check_writer", "fresh"]
+__all__ = [
+    "Checkpoint",
+    "GapRefused",
+    "Mark",
+    "NotKept",
+    "Sink",
+    "SinkError",
+    "StaleWriter",
+    "WrongSource",
+    "check_writer",
+    "fresh",
+]
 
 
 class SinkError(Exception):
@@ -21,6 +32,10 @@ class GapRefused(SinkError):
     """Events between the checkpoint and a batch are missing."""
 
 
+class NotKept(SinkError):
+    """Events that were asked for are not to be had any more."""
+
+
 class StaleWriter(SinkError):
     """Another writer, with a newer lease, has taken over."""
 
@@ -29,11 +44,26 @@ class WrongSource(SinkError):
     """The sink holds the history of another cluster, or is none at all."""
 
 
+class Mark(NamedTuple):
+    """What tells an event from that of another history under the same sequence number."""
+
+    raft_index: int
+    raft_term: int
+    occurred_at: int
+
+    @classmethod
+    def of(cls, event: v1.Event) -> "Mark":
+        """That of an event."""
+        return cls(event.raft_index, event.raft_term, event.occurred_at)
+
+
 class Checkpoint(NamedTuple):
     """How far a sink is: the last event in it (0: none), and the fence of whoever wrote it."""
 
     position: int
     fence: int = 0
+    # Of the last event, as ``open`` tells it; None where there is none, or it is not known.
+    mark: Mark | None = None
 
 
 class Sink(Protocol):

@@ -1,5 +1,6 @@
 """The history in a SQLite file: one row an event, for whoever speaks SQL."""
 
+import errno
 import json
 import sqlite3
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from resourcelease import v1
-from resourcelease.events.sink import Checkpoint, WrongSource, check_writer, fresh
+from resourcelease.events.sink import Checkpoint, Mark, WrongSource, check_writer, fresh
 
 __all__ = ["SqliteSink"]
 
@@ -28,6 +29,9 @@ CREATE INDEX events_of_item ON events (namespace, item_id);
 CREATE INDEX events_of_resource ON events (resource_type, resource_id);
 """
 _INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_STANDS = "SELECT position, fence, fence = 0 AND NOT EXISTS (SELECT 1 FROM events) FROM checkpoint"
+# The path leads nowhere, or to what may not be written.
+_NO_PLACE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
 class SqliteSink:
@@ -39,24 +43,29 @@ class SqliteSink:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db: sqlite3.Connection | None = None
+        self._start = 1
 
     def open(self, cluster_id: str, start: int) -> Checkpoint:
         """Where to go on; makes the file if there is none."""
         self.close()
-        db = self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._start = start
         try:
+            db = self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            if tables and "checkpoint" not in tables:
+                raise WrongSource(f"{self.path} is a database of something else: name a file of its own")
+            if not tables:
+                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            # Fails where nobody may write, also if there is nothing to be done.
+            db.execute("INSERT OR IGNORE INTO checkpoint VALUES (1, ?, ?, 0, 0)", (_VERSION, cluster_id))
         except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF in _NO_PLACE:
+                raise PermissionError(errno.EACCES, str(error), str(self.path)) from error
             if isinstance(error, sqlite3.OperationalError):
                 raise
             raise WrongSource(f"{self.path} is no SQLite database: {error}") from error
-        if tables and "checkpoint" not in tables:
-            raise WrongSource(f"{self.path} is a database of something else: name a file of its own")
-        if not tables:
-            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        db.execute("INSERT OR IGNORE INTO checkpoint VALUES (1, ?, ?, ?, 0)", (_VERSION, cluster_id, start - 1))
         return self._read(cluster_id)
 
     def apply(self, events: Sequence[v1.Event], fence: int) -> Checkpoint:
@@ -66,7 +75,7 @@ class SqliteSink:
         db.execute("BEGIN IMMEDIATE")
         try:
             # What is in the file counts, whoever wrote it.
-            position, stood = db.execute("SELECT position, fence FROM checkpoint").fetchone()
+            position, stood = self._stands(db)
             check_writer(Checkpoint(position, stood), fence)
             new = fresh(events, position)
             db.executemany(_INSERT, map(_row, new))
@@ -87,13 +96,20 @@ class SqliteSink:
 
     def _read(self, cluster_id: str) -> Checkpoint:
         assert self._db is not None
-        query = "SELECT version, cluster_id, position, fence FROM checkpoint"
-        version, theirs, position, fence = self._db.execute(query).fetchone()
+        version, theirs = self._db.execute("SELECT version, cluster_id FROM checkpoint").fetchone()
         if version > _VERSION:
             raise WrongSource(f"{self.path} was written by a newer release, in version {version}; this one knows 1")
         if theirs != cluster_id:
             raise WrongSource(f"{self.path} holds the history of cluster {theirs}, not of {cluster_id}")
-        return Checkpoint(position, fence)
+        position, fence = self._stands(self._db)
+        query = "SELECT raft_index, raft_term, occurred_at FROM events WHERE sequence_number = ?"
+        last = self._db.execute(query, (position,)).fetchone()
+        return Checkpoint(position, fence, Mark(*last) if last else None)
+
+    def _stands(self, db: sqlite3.Connection) -> tuple[int, int]:
+        position, fence, untouched = db.execute(_STANDS).fetchone()
+        # Nothing was ever copied: what whoever copies says counts, and not what somebody said who only looked.
+        return (self._start - 1 if untouched else position), fence
 
 
 def _row(event: v1.Event) -> tuple[Any, ...]:

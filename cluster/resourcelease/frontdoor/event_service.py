@@ -12,7 +12,7 @@ import grpc
 
 from resourcelease import v1
 from resourcelease.events import Archive
-from resourcelease.events.sink import SinkError
+from resourcelease.events.sink import NotKept
 from resourcelease.frontdoor.batches import Batch
 from resourcelease.frontdoor.callers import Caller
 from resourcelease.frontdoor.refusals import Refused, refuse
@@ -28,6 +28,17 @@ _WORD_EVERY_S = 5.0
 _NotHere = (HistoryGone, HistoryMissing, CorruptSegment)
 
 
+class _Subscriber:
+    """Somebody who may have to go on elsewhere: since when, whose wait for news that ends, and why."""
+
+    __slots__ = ("away", "since", "wait")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.wait: asyncio.Timeout | None = None
+        self.away: Refused | None = None
+
+
 class Events:
     """Subscribe, and Publish in its time."""
 
@@ -36,13 +47,15 @@ class Events:
         self._archive = archive
         self._spelled = Spelled()
         self._stopping: Refused | None = None
+        # Those who have all there is, and wait for news.
+        self._idle: set[_Subscriber] = set()
 
     def subscribe(self, caller: Caller, request: v1.SubscribeRequest) -> AsyncGenerator[v1.SubscribeResponse, None]:
         """Sends events until the end that was asked for, if any."""
-        return self.follow(request)
+        return self.follow(request, _Subscriber(asyncio.get_running_loop().time()))
 
     async def history(self, first: int, *, bodies: bool) -> AsyncGenerator[v1.SubscribeResponse, None]:
-        """The history for a part of this node itself; ``SinkError`` where it is gone for good."""
+        """The history for a part of this node itself; ``NotKept`` where it is gone for good."""
         request = v1.SubscribeRequest(from_sequence=first, include_bodies=bodies)
         try:
             async with aclosing(self.follow(request)) as answers:
@@ -51,10 +64,12 @@ class Events:
         except Refused as error:
             if error.refusal.reason is not Reason.NOT_FOUND:
                 raise
-            raise SinkError(f"{error}. This copy cannot be continued: begin another one") from error
+            raise NotKept(f"{error}. This copy cannot be continued: begin another one") from error
 
-    async def follow(self, request: v1.SubscribeRequest) -> AsyncGenerator[v1.SubscribeResponse, None]:
-        """What ``subscribe`` sends, for whoever asks."""
+    async def follow(
+        self, request: v1.SubscribeRequest, subscriber: _Subscriber | None = None
+    ) -> AsyncGenerator[v1.SubscribeResponse, None]:
+        """What ``subscribe`` sends, for whoever asks; a part of the node itself is not sent away."""
         _check(request)
         tail, wanted = self._tail, Filter(request)
         batch = Batch(tail, wanted, request.from_sequence or tail.next_sequence)
@@ -75,7 +90,7 @@ class Events:
                 yield batch.taken()
             elif batch.position < tail.next_sequence:
                 await asyncio.sleep(0)
-            elif not await self._news():
+            elif not await self._news(subscriber):
                 yield batch.taken()
 
     async def publish(self, caller: Caller, request: v1.PublishRequest) -> v1.PublishResponse:
@@ -86,15 +101,31 @@ class Events:
         )
         raise AssertionError("abort raises")
 
+    def send_away(self, refused: Refused, since: float) -> None:
+        """Subscribers who have been here since a time, and have all there is here, go on elsewhere."""
+        for subscriber in self._idle:
+            if subscriber.since <= since and subscriber.away is None and subscriber.wait is not None:
+                subscriber.away = refused
+                subscriber.wait.reschedule(asyncio.get_running_loop().time())
+
     def stop(self, refused: Refused) -> None:
         """The node stops: subscribers go on elsewhere."""
         self._stopping = refused
 
-    async def _news(self) -> bool:
+    async def _news(self, subscriber: _Subscriber | None) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_WORD_EVERY_S):
-                await self._tail.news()
+            async with asyncio.timeout(_WORD_EVERY_S) as wait:
+                if subscriber is not None:
+                    subscriber.wait = wait
+                    self._idle.add(subscriber)
+                try:
+                    await self._tail.news()
+                finally:
+                    if subscriber is not None:
+                        self._idle.discard(subscriber)
                 return True
+        if subscriber is not None and subscriber.away is not None:
+            raise subscriber.away
         return False
 
     async def _from_files(self, batch: Batch, wanted: Filter) -> AsyncGenerator[v1.SubscribeResponse, None]:

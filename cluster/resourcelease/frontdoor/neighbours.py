@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from resourcelease.consensus import Applied
+from resourcelease.events import NO_ANSWER
 from resourcelease.frontdoor.replica import Replica
 
 __all__ = ["Digest", "Neighbours"]
@@ -81,14 +82,18 @@ class Neighbours:
                 self._chains.popitem(last=False)
         self._applied.set()
 
-    async def digest_of(self, node: str, index: int, *, state: bool = True) -> Digest | None:
+    async def digest_of(
+        self, node: str, index: int, *, state: bool = True, patience_s: float = _REACH_S + _ANSWER_S
+    ) -> Digest | None:
         """What a node has at an index, also the digest over its ``state`` if that is wanted; None without an answer."""
         if node == self._replica.consensus.node_id:
             return await self._digest(index, state=state)
+        if node not in self._replica.consensus.status().connected:
+            return None
         try:
-            said = await self.ask(node, {"what": "digest", "index": index, "state": state}, _REACH_S + _ANSWER_S)
+            said = await self.ask(node, {"what": "digest", "index": index, "state": state}, patience_s)
             return Digest(**{name: kind(said[name]) for name, kind in Digest.__annotations__.items()})
-        except (TimeoutError, ValueError, TypeError, LookupError):
+        except NO_ANSWER:
             return None
 
     async def stop(self) -> None:

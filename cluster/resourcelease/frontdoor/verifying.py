@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from resourcelease import v1
-from resourcelease.events import Exchange, Findings, differing, first_difference
+from resourcelease.events import NO_ANSWER, Exchange, Findings, differing, first_difference
 from resourcelease.frontdoor.callers import Caller
 from resourcelease.frontdoor.neighbours import Digest, Neighbours
 from resourcelease.frontdoor.refusals import Refused, refuse
@@ -17,7 +17,9 @@ __all__ = ["Verifier"]
 
 # Reading all files again takes its time; a call without a deadline waits so long.
 _CHECK_S = 600.0
-# Of the time that a caller waits, what is left to compare and to answer.
+# How long a node may take to say what it has; of a short time, a third.
+_DIGEST_S = 7.0
+# Of the time that a caller waits, what is left to compare and to answer; of a short time, a quarter.
 _MARGIN_S = 2.0
 _ENTRIES_S = 20.0
 
@@ -43,16 +45,31 @@ class Verifier:
         asked = self._asked(request)
         await self._replica.linearize(request.linearizable, caller.remaining_s())
         position = self._replica.position()
-        own = await self._neighbours.digest_of(self._consensus.node_id, position.raft_index, state=False)
-        assert own is not None
-        seconds = max(1.0, (caller.remaining_s() or _CHECK_S) - _MARGIN_S)
-        (index, states), told = await asyncio.gather(
-            self._exchange.states(sorted({*asked, self._consensus.node_id}), seconds),
-            asyncio.gather(*(self._ask(node, position.raft_index, request, seconds) for node in asked)),
+        own_id = self._consensus.node_id
+        named = sorted({*asked, own_id})
+        patience_s = min(_DIGEST_S, _left(caller) / 3)
+        told = await asyncio.gather(
+            *(
+                self._neighbours.digest_of(node, position.raft_index, state=False, patience_s=patience_s)
+                for node in named
+            )
         )
-        found = dict(zip(asked, told, strict=True))
-        problems = await self._differences(found)
-        for node, problem in _state_problems(index, states, self._consensus.node_id).items():
+        digests = dict(zip(named, told, strict=True))
+        own = digests[own_id]
+        assert own is not None
+        # Who has not answered that is not waited for again.
+        there = [node for node in named if digests[node] is not None]
+        checked = [node for node in there if node in asked]
+        left = _left(caller)
+        seconds = left - min(_MARGIN_S, left / 4)
+        (index, states), findings = await asyncio.gather(
+            self._exchange.states(there, seconds),
+            asyncio.gather(*(self._findings_of(node, request, seconds) for node in checked)),
+        )
+        files = dict(zip(checked, findings, strict=True))
+        found = {node: _Node(digests[node], files.get(node)) for node in asked}
+        problems = await self._differences(found, _left(caller) / 2)
+        for node, problem in _state_problems(index, states, own_id).items():
             problems.setdefault(node, []).append(f"{node}: {problem}")
         nodes = _compared(found, own, problems, ranged=bool(request.from_sequence or request.to_sequence))
         for each in nodes:
@@ -76,14 +93,11 @@ class Verifier:
             refuse(f"must be 0 (the newest event) or not below from_sequence, not {last}", "to_sequence")
         return asked
 
-    async def _ask(self, node: str, index: int, request: v1.VerifyRequest, seconds: float) -> _Node:
-        digest = await self._neighbours.digest_of(node, index, state=False)
-        if digest is None:
-            return _Node(None, None)
+    async def _findings_of(self, node: str, request: v1.VerifyRequest, seconds: float) -> Findings | None:
         try:
-            return _Node(digest, await self._check(node, request.from_sequence, request.to_sequence, seconds))
-        except (TimeoutError, ValueError, TypeError, LookupError):
-            return _Node(digest, None)
+            return await self._check(node, request.from_sequence, request.to_sequence, seconds)
+        except NO_ANSWER:
+            return None
 
     async def _check(self, node: str, first: int, last: int, seconds: float) -> Findings:
         if node == self._consensus.node_id:
@@ -92,14 +106,16 @@ class Verifier:
         question = {"what": "check", "first": first, "last": last}
         return Findings.read(await self._neighbours.ask(node, question, seconds))
 
-    async def _differences(self, found: Mapping[str, _Node]) -> dict[str, list[str]]:
+    async def _differences(self, found: Mapping[str, _Node], seconds: float) -> dict[str, list[str]]:
         """What is wrong with the files of each node, in sentences."""
         findings = {node: said.findings for node, said in found.items() if said.findings is not None}
         problems = {node: [f"{node}: {each}" for each in said.problems] for node, said in findings.items()}
+        until = asyncio.get_running_loop().time() + seconds
         for node, (segment, last, honest) in differing(findings).items():
             try:
-                event = await first_difference(self._entries, node, honest, segment)
-            except (TimeoutError, ValueError, TypeError, LookupError):
+                async with asyncio.timeout_at(until):
+                    event = await first_difference(self._entries, node, honest, segment)
+            except NO_ANSWER:
                 event = 0
             where = f"the first entry that differs ends with event {event}" if event else "where could not be seen"
             problems[node].append(f"{node}: its segment of events {segment} to {last} is not that of {honest}: {where}")
@@ -112,6 +128,10 @@ class Verifier:
         else:
             said = await self._neighbours.ask(node, question, _ENTRIES_S)
         return [(int(last), bytes(chain)) for last, chain in said["entries"]]
+
+
+def _left(caller: Caller) -> float:
+    return caller.remaining_s() or _CHECK_S
 
 
 def _compared(

@@ -25,6 +25,7 @@ import lmdb
 from resourcelease.consensus.journal import NEWBORN
 from resourcelease.consensus.members import MEMBERS_ROW, unpack_members
 from resourcelease.consensus.settings import Settings
+from resourcelease.events import NO_ANSWER
 from resourcelease.node.deaf import DeafNode
 from resourcelease.node.oldlog import put_log_aside
 from resourcelease.node.pictures import Missed, digest_of
@@ -56,7 +57,7 @@ _PICTURE_S = 30.0
 _PIECE_S = 20.0
 _PIECE_BYTES_MAX = 64 << 20
 # What may pass by itself: nodes that are away, a state that is not kept any more, a disk without room.
-_PASSING = (OSError, TimeoutError, ValueError, TypeError, LookupError, Missed, SnapshotFailed, lmdb.Error)
+_PASSING = (*NO_ANSWER, OSError, Missed, SnapshotFailed, lmdb.Error)
 
 
 class CannotRebuild(StorageError):
@@ -210,7 +211,7 @@ class _Rebuilding:
             while not asking.done() and node in self._deaf.connected:
                 await asyncio.wait([asking], timeout=_LOOK_S)
             return str((await asking)["state"]) if asking.done() else ""
-        except (TimeoutError, ValueError, TypeError, LookupError):
+        except NO_ANSWER:
             return ""
         finally:
             asking.cancel()

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from resourcelease.consensus import Busy, Consensus, NoLeader, OutcomeUnknown
+from resourcelease.events import NO_ANSWER
 from resourcelease.frontdoor.neighbours import Neighbours
 from resourcelease.machine import Machine
 from resourcelease.model.limits import MAX_NAME
@@ -51,7 +52,7 @@ class StateCare:
         self._neighbours = neighbours
         self._watch = watch
         self._take_out = take_out
-        self._watching: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Future[None]] = set()
         self.compared = Compared()
         # Nodes that are out, and when they last asked for something.
         self._rebuilding: dict[str, float] = {}
@@ -79,16 +80,22 @@ class StateCare:
     async def compare_now(self) -> None:
         """Names an index at which all nodes take the digest of their state, and compare."""
         index = await self._place_ahead(0)
-        await self._tell_others({"what": "watch", "index": index}, ())
+        await self._tell(self._others(), {"what": "watch", "index": index})
         await self._asked_to_watch({"index": index})
 
     async def digests_at(self, nodes: Sequence[str], patience_s: float) -> tuple[int, dict[str, str]]:
         """The digests of nodes' states at one index, which comes soon; "" for those that told none in time."""
+        until = time.monotonic() + patience_s
         index = await self._place_ahead(0)
         self._watch.want(self._machine, index)
-        await self._tell_others({"what": "watch", "index": index}, ())
-        await self._go_on_to(index)
-        told = await asyncio.gather(*(self._state_of(node, index, patience_s) for node in nodes))
+        watch = {"what": "watch", "index": index}
+        # All are told, since all compare; nobody here waits for those that are not asked.
+        others = self._others()
+        self._aside(self._tell([node for node in others if node not in nodes], watch))
+        await self._tell([node for node in others if node in nodes], watch, min(_ANSWER_S, patience_s / 4))
+        await self._go_on_to(index, min(_REACH_S, patience_s / 2))
+        left = max(0.0, until - time.monotonic())
+        told = await asyncio.gather(*(self._state_of(node, index, left) for node in nodes))
         return index, dict(zip(nodes, told, strict=True))
 
     @property
@@ -106,18 +113,21 @@ class StateCare:
         grown = here - before
         return max(here + (2 * grown + _AHEAD if grown else 0), above + 1 if above else 0)
 
-    async def _tell_others(self, question: dict[str, Any], but: tuple[str, ...]) -> None:
-        asked = [self._neighbours.ask(node, question, _ANSWER_S) for node in self._others() if node not in but]
+    async def _tell(self, nodes: Iterable[str], question: dict[str, Any], patience_s: float = _ANSWER_S) -> None:
+        asked = [self._neighbours.ask(node, question, patience_s) for node in nodes]
         await asyncio.gather(*asked, return_exceptions=True)
+
+    def _aside(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
 
     async def _asked_to_watch(self, question: Mapping[str, Any]) -> dict[str, Any]:
         index = int(question["index"])
         if len(self._watching) >= _WATCHES_MAX:
             raise ValueError("too many places are watched already")
         self._watch.want(self._machine, index)
-        task = asyncio.ensure_future(self._compare_at(index))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        self._aside(self._compare_at(index))
         return {"index": index}
 
     async def _asked_for_state(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,13 +158,11 @@ class StateCare:
         try:
             said = await self._neighbours.ask(node, {"what": "state", "index": index}, patience_s)
             return str(said["state"])
-        except (TimeoutError, ValueError, TypeError, LookupError):
+        except NO_ANSWER:
             return ""
 
     def _damaged(self, error: CorruptStore) -> None:
-        task = asyncio.ensure_future(self._take_out(f"{error.path}: {error.what}", False))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        self._aside(self._take_out(f"{error.path}: {error.what}", False))
 
     # For a node that is out.
 
@@ -168,18 +176,18 @@ class StateCare:
         logger.warning("node %s is out and rebuilds its state; it asks for the state of this one", node)
         index = await self._place_ahead(max(above, 1))
         self._watch.want(self._machine, index, keep=True)
-        await self._tell_others({"what": "watch", "index": index}, (node,))
+        await self._tell([other for other in self._others() if other != node], {"what": "watch", "index": index})
         await self._go_on_to(index)
         if not await self._watch.reach(index, _REACH_S):
             raise ValueError(f"index {index} was not reached in time")
         return {"index": index, "members": dict(self._consensus.status().members)}
 
-    async def _go_on_to(self, index: int) -> None:
+    async def _go_on_to(self, index: int, patience_s: float = _REACH_S) -> None:
         """Where nothing else happens, has empty entries written until an index is reached."""
-        until = time.monotonic() + _REACH_S
-        while self._machine.applied_index < index and time.monotonic() < until:
+        until = time.monotonic() + patience_s
+        while self._machine.applied_index < index and (left := until - time.monotonic()) > 0:
             try:
-                await self._consensus.barrier(_ANSWER_S)
+                await self._consensus.barrier(min(_ANSWER_S, left))
             except (Busy, NoLeader, OutcomeUnknown):
                 await asyncio.sleep(_PACE_S)
 

@@ -1,6 +1,13 @@
 """The log of events on disk: segment files, their writer, their readers; see ``docs/segment-format.md``."""
 
-from resourcelease.storage.segments.directory import Owner, Register, put_aside, segment_paths
+from resourcelease.storage.segments.directory import (
+    Owner,
+    Register,
+    has_history,
+    log_directory,
+    put_aside,
+    segment_paths,
+)
 from resourcelease.storage.segments.errors import (
     CorruptSegment,
     Damage,
@@ -42,6 +49,8 @@ __all__ = [
     "Header",
     "Footer",
     "Span",
+    "has_history",
+    "log_directory",
     "segment_name",
     "segment_paths",
     "SEGMENT_VERSION",

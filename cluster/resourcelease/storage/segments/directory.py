@@ -10,7 +10,16 @@ from resourcelease.storage.errors import CorruptStore, NewerFormat, WrongIdentit
 from resourcelease.storage.layout import fsync_directory, write_json
 from resourcelease.storage.segments.format import SEGMENT_VERSION, SUFFIX
 
-__all__ = ["ASIDE_SUFFIX", "DRAFT_SUFFIX", "Owner", "Register", "put_aside", "segment_paths"]
+__all__ = [
+    "ASIDE_SUFFIX",
+    "DRAFT_SUFFIX",
+    "Owner",
+    "Register",
+    "has_history",
+    "log_directory",
+    "put_aside",
+    "segment_paths",
+]
 
 # Files that were found to be no part of the log, and kept for whoever looks for the cause.
 ASIDE_SUFFIX = ".damaged"
@@ -40,6 +49,22 @@ def segment_paths(directory: Path) -> list[tuple[int, Path]]:
         if path.name.endswith(SUFFIX) and len(digits) == _DIGITS and digits.isdecimal() and digits.isascii():
             found.append((int(digits), path))
     return sorted(found)
+
+
+def log_directory(path: Path) -> Path | None:
+    """Where a path has a log: a node's directory, that of one of ``resourcelease dev``, or the log's own.
+
+    By its name it is one also while nothing is in it.
+    """
+    for place in (path / "segments", path / "data" / "segments"):
+        if place.is_dir():
+            return place
+    return path if path.is_dir() and has_history(path) else None
+
+
+def has_history(directory: Path) -> bool:
+    """Whether there is something of a log in its directory."""
+    return (directory / _REGISTER).exists() or bool(segment_paths(directory))
 
 
 def put_aside(path: Path) -> Path:
