@@ -1,8 +1,9 @@
 """The client begins with the node that leads."""
 
 import asyncio
+from typing import Any
 
-from fake_cluster import Cluster, play, quick, until
+from fake_cluster import Cluster, play, quick, refuse, until
 
 
 def asked(cluster: Cluster) -> list[int]:
@@ -59,6 +60,25 @@ def test_a_leader_that_is_gone_is_left_and_the_next_one_found() -> None:
             await until(lambda: client._nodes.current().address == addresses[2])
             await client.enqueue("table", "orders")
         assert len(cluster.pending) == 3
+
+    play(story, nodes=3)
+
+
+def test_a_leader_that_has_lost_the_others_is_left_though_they_still_name_it() -> None:
+    async def unknown(context: Any) -> None:
+        await refuse(context, "OUTCOME_UNKNOWN", "nothing was applied for a while")
+
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        cluster.leader = addresses[1]
+        async with quick(addresses) as client:
+            await client.enqueue("table", "orders")
+            cluster.nodes[1].before.append(unknown)
+            for _ in range(5):
+                await client.enqueue("table", "orders")
+                await until(lambda: client._nodes._discovery is not None and client._nodes._discovery.done())
+            assert client._nodes.current().address != addresses[1]
+        assert len(cluster.pending) == 6
+        assert cluster.calls["Enqueue"] == 7
 
     play(story, nodes=3)
 

@@ -1,6 +1,7 @@
 """A worker's stream: leases arrive, stay alive, survive their node, and say when they are lost."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import grpc
@@ -204,6 +205,45 @@ def test_a_frame_meets_no_leader_and_is_sent_again_under_its_id() -> None:
     play(story, nodes=2)
 
 
+def test_a_node_that_does_not_know_an_outcome_is_left_at_once() -> None:
+    async def unknown(context: Any) -> v1.ItemError:
+        return v1.ItemError(reason="OUTCOME_UNKNOWN", message="nothing was applied for a while")
+
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        async with quick(addresses) as client:
+            await client.enqueue("table", "orders")
+            lease = await anext(client.leases())
+            used = node_of(cluster, client)
+            used.before.append(unknown)
+            await lease.complete()
+            assert node_of(cluster, client) is not used
+            assert [len(node.work_calls) for node in cluster.nodes] == [1, 1]
+        assert cluster.completed == [1]
+
+    play(story, nodes=2)
+
+
+def test_a_stream_that_every_node_sends_away_is_granted_by_the_first_that_can() -> None:
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        def has_opened(times: int) -> bool:
+            return sum(len(node.work_calls) for node in cluster.nodes) == times
+
+        async with quick(addresses) as client:
+            waiting = asyncio.ensure_future(anext(client.leases(credit=1)))
+            await until(partial(has_opened, 1))
+            for moves in range(6):
+                last = node_of(cluster, client).work_calls[-1]
+                last.out.put_nowait(v1.WorkResponse(go_away=v1.WorkGoAway(message="lost the others")))
+                await until(partial(has_opened, moves + 2))
+            await client.enqueue("table", "orders")
+            await (await waiting).complete()
+            # In turn, and none left out.
+            assert sorted(len(node.work_calls) for node in cluster.nodes) == [2, 2, 3]
+        assert cluster.completed == [1]
+
+    play(story, nodes=3)
+
+
 def test_an_ack_whose_answer_was_lost_with_its_node_is_sent_again() -> None:
     async def break_off(context: Any) -> None:
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
@@ -315,5 +355,17 @@ def test_leases_that_are_completed_as_a_list_give_their_credit_back() -> None:
                 assert not set(pair) & set(stream.held)
                 assert all(lease.completed for lease in pair)
         assert len(cluster.completed) == 6
+
+    play(story)
+
+
+def test_streams_without_a_name_have_one_that_no_other_process_has_under_the_same_client_name() -> None:
+    """Who comes under a name of its own has given back what it does not know of: the name must not be another's."""
+
+    async def story(cluster: Cluster, addresses: list[str]) -> None:
+        async with quick(addresses, peer_id="w") as one, quick(addresses, peer_id="w") as other:
+            names = [client.leases().peer_id for client in (one, one, other)]
+        assert len(set(names)) == 3
+        assert all(name.startswith("w/") for name in names)
 
     play(story)

@@ -36,9 +36,9 @@ class CallAcks:
         self._caller = caller
         self._of: dict[str, Any] = {"namespace": namespace, "peer_id": peer_id}
         self._loop = asyncio.get_running_loop()
-        self.completing: Lane[tuple[int, int, int], None] = Lane(self._send_complete)
-        self.failing: Lane[v1.FailEntry, None] = Lane(self._send_fail)
-        self.beating: Lane[v1.Handle, float] = Lane(self._send_heartbeat)
+        self.completing: Lane[tuple[int, int, int], None] = Lane(self._send_complete, caller.runway)
+        self.failing: Lane[v1.FailEntry, None] = Lane(self._send_fail, caller.runway)
+        self.beating: Lane[v1.Handle, float] = Lane(self._send_heartbeat, caller.runway)
         self._keeper: Keeper | None = None
 
     async def complete(self, lease: Lease) -> None:

@@ -10,6 +10,7 @@ from grpc import aio
 
 from resourcelease.client.conversation import METHODS, Conversations, NotSpoken
 from resourcelease.client.errors import NoLeader, OutcomeUnknown, ResourceLeaseError, Unreachable, error_of_status
+from resourcelease.client.lane import Runway
 from resourcelease.client.nodes import Node, Nodes
 from resourcelease.client.options import Backoff
 from resourcelease.client.packing import List
@@ -31,6 +32,8 @@ class Caller:
         self._conversations = Conversations(nodes)
         self.timeout = timeout
         self.backoff = backoff
+        # Shared by all lanes whose calls this makes.
+        self.runway = Runway()
         self.chance = random.Random()  # noqa: S311
         self._prefix = secrets.token_hex(8)
         self._numbers = itertools.count(1)

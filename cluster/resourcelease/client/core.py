@@ -1,5 +1,6 @@
 """What all parts of the client share: the nodes, the caller, and the lanes that join calls."""
 
+import secrets
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -61,6 +62,8 @@ class Core:
         self._desks: dict[tuple[str, str, float], Desk] = {}
         self._streams: dict[LeaseStream, None] = {}
         self._stream_count = 0
+        # Streams without a name have one that is theirs alone, also where several processes share a name.
+        self._stream_prefix = self.peer_id if peer_id is None else f"{self.peer_id}/{secrets.token_hex(3)}"
         self._closed = False
 
     @property
@@ -102,7 +105,7 @@ class Core:
             async def send(items: list[NewItem], oldest: float) -> Sequence[Enqueued | ResourceLeaseError]:
                 return await self._enqueue(namespace, items, wait, self._caller.left(oldest))
 
-            lane = self._enqueueing[namespace, wait] = Lane(send)
+            lane = self._enqueueing[namespace, wait] = Lane(send, self._caller.runway)
         return lane
 
     async def _enqueue(

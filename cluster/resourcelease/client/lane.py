@@ -1,7 +1,9 @@
 """Joins what many callers ask for at the same time into few calls, without keeping a lone caller waiting.
 
 While nothing is under way, what one turn of the event loop brings is sent at the end of that turn. While a call is
-under way, the next gathers; a few may be under way at once where there is enough for them.
+under way, the next gathers; a few may be under way at once where there is enough for them. Lanes that share a
+``Runway`` gather while any of them has a call under way, and then send at the same moment: the cluster has one entry of
+its log to agree on where it would have had one for each lane.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from resourcelease.client.errors import ResourceLeaseError
 
-__all__ = ["MOST_BYTES", "MOST_ENTRIES", "MOST_JOINED", "Lane"]
+__all__ = ["MOST_BYTES", "MOST_ENTRIES", "MOST_JOINED", "Lane", "Runway"]
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
@@ -24,6 +26,8 @@ MOST_BYTES = 4 * 1024 * 1024
 # Calls under way at once, and how many entries are worth another one.
 MOST_FLIGHTS = 4
 WORTH_A_FLIGHT = 16
+# A lane waits no longer for the call of another. One that waits at its node, for room in a queue, may take seconds.
+PATIENCE_SECONDS = 0.003
 
 
 class _Parcel(NamedTuple):
@@ -35,6 +39,62 @@ class _Parcel(NamedTuple):
     size: int
 
 
+class Runway:
+    """What lanes take off from, together. While a call of one is under way they wait for its end, for a moment."""
+
+    def __init__(self) -> None:
+        self._flights: dict[asyncio.Task[Any], None] = {}
+        self._waiting: dict[Lane[Any, Any], None] = {}
+        self._due = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def clear(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return not self._flights and not self._waiting
+
+    def taken(self, flight: "asyncio.Task[Any] | None") -> None:
+        """A call takes off."""
+        assert flight is not None
+        self._flights[flight] = None
+        flight.add_done_callback(self._landed)
+
+    def request(self, lane: "Lane[Any, Any]") -> None:
+        """A lane has something to send, as soon as may be."""
+        self._waiting[lane] = None
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._due:
+            # Those who have just been answered come again in this turn: they are waited for.
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._due = False
+        waiting = self._waiting
+        if self._flights and not any(lane.has_enough for lane in waiting):
+            if waiting and self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._wait_no_more)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiting = {}
+        for lane in waiting:
+            lane.depart()
+
+    def _landed(self, flight: "asyncio.Task[Any]") -> None:
+        self._flights.pop(flight, None)
+        if not self._flights and self._waiting:
+            self._look_soon()
+
+    def _wait_no_more(self) -> None:
+        self._timer = None
+        self._flights.clear()
+        self._look()
+
+
 class Lane(Generic[Entry, Result]):
     """Entries of one kind on their way to the cluster.
 
@@ -43,14 +103,20 @@ class Lane(Generic[Entry, Result]):
     entry was put in.
     """
 
-    def __init__(self, send: Callable[[list[Entry], float], Awaitable[Sequence[Result | ResourceLeaseError]]]) -> None:
+    def __init__(
+        self,
+        send: Callable[[list[Entry], float], Awaitable[Sequence[Result | ResourceLeaseError]]],
+        runway: Runway | None = None,
+    ) -> None:
         self._send = send
+        self._runway = runway or Runway()
         self._loop = asyncio.get_running_loop()
         self._entries: list[Entry] = []
         self._parcels: list[_Parcel] = []
         self._oldest = 0.0
         self._bytes = 0
-        self._woken = False
+        # Whether a call is about to take off.
+        self._launching = False
         self._flights: dict[asyncio.Task[None], None] = {}
 
     @property
@@ -81,13 +147,24 @@ class Lane(Generic[Entry, Result]):
     def _add(self, parcel: "_Parcel") -> None:
         self._parcels.append(parcel)
         self._bytes += parcel.size
-        if not self._woken:
-            self._woken = True
-            if self._flights:
-                self._loop.call_soon(self._depart)
-            else:
-                # It takes off at the end of this turn, with all that the turn brings.
-                self._launch()
+        if self._launching:
+            return
+        if self._flights or not self._runway.clear:
+            self._runway.request(self)
+        else:
+            # It takes off at the end of this turn, with all that the turn brings.
+            self._launch()
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether what waits here is worth another call while others are under way."""
+        many = len(self._entries) >= WORTH_A_FLIGHT or self._bytes >= MOST_BYTES
+        return many and len(self._flights) < MOST_FLIGHTS
+
+    def depart(self) -> None:
+        """Takes off, unless what waits is little and a call of this lane is under way."""
+        if self._entries and not self._launching and (not self._flights or self.has_enough):
+            self._launch()
 
     async def close(self) -> None:
         """Gives up what is under way."""
@@ -97,35 +174,22 @@ class Lane(Generic[Entry, Result]):
             flight.cancel()
         await asyncio.gather(*self._flights, return_exceptions=True)
 
-    def _depart(self) -> None:
-        if self._entries and self._may_depart():
-            self._launch()
-        else:
-            self._woken = False
-
     def _launch(self) -> None:
+        self._launching = True
         flight = self._loop.create_task(self._fly())
         self._flights[flight] = None
         flight.add_done_callback(self._landed)
 
     def _board(self) -> tuple[list[Entry], "list[_Parcel]"]:
         """The entries of the flight that takes off now; another one is launched if there is enough left for it."""
-        self._woken = False
+        self._launching = False
         if len(self._entries) <= MOST_ENTRIES and self._bytes <= MOST_BYTES:
             entries, parcels = self._entries, self._parcels
             self._clear()
             return entries, parcels
         entries, parcels = self._first()
-        if self._may_depart():
-            self._woken = True
-            self._launch()
+        self.depart()
         return entries, parcels
-
-    def _may_depart(self) -> bool:
-        flights = len(self._flights)
-        if not flights:
-            return True
-        return flights < MOST_FLIGHTS and (len(self._entries) >= WORTH_A_FLIGHT or self._bytes >= MOST_BYTES)
 
     def _first(self) -> tuple[list[Entry], "list[_Parcel]"]:
         """The first entries, as many as one call should carry."""
@@ -145,12 +209,12 @@ class Lane(Generic[Entry, Result]):
 
     def _landed(self, flight: "asyncio.Task[None]") -> None:
         del self._flights[flight]
-        # Those who have just been answered come again in this turn: wait for them.
-        if self._entries and not self._woken:
-            self._woken = True
-            self._loop.call_soon(self._depart)
+        if self._entries and not self._launching:
+            self._runway.request(self)
 
     async def _fly(self) -> None:
+        # Only now: what other lanes bring in the same turn leaves in it too.
+        self._runway.taken(asyncio.current_task())
         oldest = self._oldest
         entries, parcels = self._board()
         try:

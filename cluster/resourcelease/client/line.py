@@ -135,7 +135,8 @@ class Line:
             found[1].set_exception(error)
             return
         times = self._refusals[done.operation_id] = self._refusals.get(done.operation_id, 0) + 1
-        if times % PATIENCE == 0 and self._ride is not None:
+        # A node that does not know the outcome has waited for it long enough; another may be nearer to a leader.
+        if (times % PATIENCE == 0 or isinstance(error, OutcomeUnknown)) and self._ride is not None:
             self._ride.give_up(str(error))
             return
         wait = self._caller.backoff.wait(times, self._caller.chance, error.retry_after)

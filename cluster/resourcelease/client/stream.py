@@ -54,8 +54,8 @@ class LeaseStream(AsyncIterator[Lease]):
         self._error: ResourceLeaseError | None = None
         self._errands: dict[asyncio.Task[None], None] = {}
         self._keeper = Keeper(self._beat, 10.0, self._on_lost, self._on_expired)
-        self._completing: Lane[Lease, None] = Lane(self._send_complete)
-        self._failing: Lane[v1.FailEntry, None] = Lane(self._send_fail)
+        self._completing: Lane[Lease, None] = Lane(self._send_complete, caller.runway)
+        self._failing: Lane[v1.FailEntry, None] = Lane(self._send_fail, caller.runway)
         self._line = Line(caller, self._opening, self._grant, self._receive, self._break)
 
     # Taking leases.

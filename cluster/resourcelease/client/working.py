@@ -62,7 +62,7 @@ class Working(Core):
         own = peer_id is None
         if peer_id is None:
             self._stream_count += 1
-            peer_id = f"{self.peer_id}/{self._stream_count}"
+            peer_id = f"{self._stream_prefix}/{self._stream_count}"
         stream = LeaseStream(
             self._caller,
             namespace or self.namespace,

@@ -137,6 +137,7 @@ def _listed(message: Descriptor) -> list[int]:
 
 async def _abort(context: _Context, error: Exception) -> None:
     if isinstance(error, grpc.aio.AbortError):
+        _let_go_soon(error)
         raise error
     if context.done() or isinstance(error, grpc.aio.InternalError):
         # The caller has gone, or takes nothing any more: there is nobody to tell.
@@ -144,8 +145,24 @@ async def _abort(context: _Context, error: Exception) -> None:
     code, message, metadata = status_of(error)
     try:
         await context.abort(code, message, metadata)
+    except grpc.aio.AbortError as aborted:
+        _let_go_soon(aborted)
+        raise
     except grpc.aio.InternalError as gone:
         raise asyncio.CancelledError from gone
+
+
+def _let_go_soon(aborted: BaseException) -> None:
+    """Once it has been raised to its end: gRPC keeps it with the call, and by its traceback it would keep the call.
+
+    Such a circle is for the collector, who looks at nothing that has grown old (``node.collector``), as a call has that
+    waits long before it is refused.
+    """
+    asyncio.get_running_loop().call_soon(_let_go, aborted)
+
+
+def _let_go(aborted: BaseException) -> None:
+    aborted.__traceback__ = aborted.__context__ = aborted.__cause__ = None
 
 
 def status_of(error: Exception) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:

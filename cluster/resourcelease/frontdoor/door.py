@@ -29,6 +29,7 @@ from resourcelease.frontdoor.readiness import Readiness
 from resourcelease.frontdoor.refusals import Refused
 from resourcelease.frontdoor.relief import Relief
 from resourcelease.frontdoor.replica import Replica
+from resourcelease.frontdoor.seclusion import Seclusion
 from resourcelease.frontdoor.settings import DoorSettings
 from resourcelease.frontdoor.shared_service import Shared
 from resourcelease.frontdoor.steer import Steer
@@ -100,6 +101,7 @@ class FrontDoor:
         self.cluster = ClusterAdmin(replica, self.neighbours, store, archive)
         self._verifier = Verifier(replica, self.neighbours, exchange)
         self._readiness = Readiness(replica, [service.full_name for service in _SERVICES])
+        self._seclusion = Seclusion(replica, self._leases, self._streams, self._events)
         self._server: grpc.aio.Server | None = None
         self._direct: DirectDoor | None = None
         self.address = ""
@@ -149,11 +151,13 @@ class FrontDoor:
         direct = await self._listen_directly(dispatch, methods["LeaseService"], own)
         self.neighbours.start(own, direct)
         await self._readiness.start()
+        self._seclusion.start()
 
     async def stop(self, grace_s: float) -> None:
         """Lets calls finish, ends the waiting ones, and closes the port."""
         refused = Refused(Reason.NO_LEADER, "this node is stopping; call another one with the same operation id")
         self._gate.closed = refused
+        await self._seclusion.stop()
         if self._server is not None:
             await self._readiness.stop()
         for part in (self._leases, self._events, self._steer):

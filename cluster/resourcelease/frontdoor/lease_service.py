@@ -136,6 +136,13 @@ class Leases:
         answer.position.CopyFrom(self._replica.position(call.namespace))
         return answer
 
+    def send_away(self, refused: Refused, since: float) -> None:
+        """Tells those who have waited since a time to ask elsewhere; those who wait for relief try again."""
+        for waiter in list(self._waiters):
+            if waiter.since <= since:
+                waiter.send_away(refused)
+        self._relief.wake_older(since)
+
     def stop(self, refused: Refused) -> None:
         """Tells all who wait to ask elsewhere."""
         self._stopping = refused

@@ -30,6 +30,7 @@ class LeaseWaiter:
         self._in_line = False
         self._time_over = False
         self._paused: Refused | None = None
+        self.since = self._loop.time()
 
     @property
     def namespace(self) -> str:
@@ -60,11 +61,14 @@ class LeaseWaiter:
 
     def stop(self, refused: Refused) -> None:
         """The node stops: the caller is told to ask elsewhere."""
+        self.send_away(refused)
+        self._time_over = True
+
+    def send_away(self, refused: Refused) -> None:
+        """The same, unless there is a grant under way."""
         if self._in_line and not self._answer.done():
             self._granter.leave(self)
             self._answer.set_exception(refused)
-        else:
-            self._time_over = True
 
     # What the granter asks and tells.
 

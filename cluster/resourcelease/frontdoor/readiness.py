@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from grpc_health.v1 import health, health_pb2  # type: ignore[import-untyped]
 
-from resourcelease.frontdoor.replica import Replica
+from resourcelease.frontdoor.replica import LOOK_S, Replica
 
 __all__ = ["Readiness"]
 
-_LOOK_S = 0.1
 # A node that has applied no more than so many entries less than are committed keeps up.
 _BEHIND_MAX = 1_000
 
@@ -27,9 +26,7 @@ class Readiness:
     def ready(self) -> bool:
         """As of now."""
         status = self._replica.consensus.status()
-        if status.leader is None or status.commit_index - status.applied_index > _BEHIND_MAX:
-            return False
-        return status.leader == status.node_id or status.leader in status.connected
+        return self._replica.in_touch and status.commit_index - status.applied_index <= _BEHIND_MAX
 
     async def start(self) -> None:
         """Begins to look, now and then."""
@@ -49,7 +46,7 @@ class Readiness:
             if self.ready != told:
                 told = not told
                 await self._tell(told)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
 
     async def _tell(self, ready: bool) -> None:
         states = health_pb2.HealthCheckResponse

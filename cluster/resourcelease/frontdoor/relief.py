@@ -14,7 +14,7 @@ class Relief:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        self._waiting: dict[str, dict[asyncio.Future[None], float]] = {}
 
     @property
     def waiting(self) -> int:
@@ -25,7 +25,7 @@ class Relief:
         """Waits until backpressure goes off in a namespace; False if the time was over before."""
         woken: asyncio.Future[None] = self._loop.create_future()
         line = self._waiting.setdefault(namespace, {})
-        line[woken] = None
+        line[woken] = self._loop.time()
         try:
             async with asyncio.timeout(wait_s):
                 await woken
@@ -50,6 +50,13 @@ class Relief:
         for woken in self._waiting.pop(namespace, ()):
             if not woken.done():
                 woken.set_result(None)
+
+    def wake_older(self, since: float) -> None:
+        """Wakes those who have waited since a time."""
+        for line in self._waiting.values():
+            for woken, began in line.items():
+                if began <= since and not woken.done():
+                    woken.set_result(None)
 
     def wake_all(self) -> None:
         """Wakes everybody: the node stops."""

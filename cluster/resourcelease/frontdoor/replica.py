@@ -20,7 +20,7 @@ from resourcelease.model.events import shard_of
 from resourcelease.model.ops import Op, pack_op
 from resourcelease.model.results import Result
 
-__all__ = ["Replica", "Replicates"]
+__all__ = ["LOOK_S", "Replica", "Replicates"]
 
 _CONSENSUS_ERRORS = (Busy, NoLeader, OutcomeUnknown, TooLarge)
 # One proposal of gathered ops weighs no more than about this; a larger op goes alone.
@@ -28,6 +28,13 @@ _GATHERED_BYTES_MAX = 1 << 20
 _GATHERED_OPS_MAX = 1024
 # A caller's deadline is answered so much before it, so that the answer arrives.
 _MARGIN_S = 0.05
+# How often somebody has to look at what is under way.
+LOOK_S = 0.1
+# So long may nothing at all be applied here before callers are sent elsewhere; longer where elections take longer.
+_PATIENCE_S = 1.2
+# So many looks long a cluster that turned out to be slow is given all the time that there is.
+_SLOW_LOOKS = 600
+_NOTHING_APPLIED = "this node has applied nothing for a while, and may be cut off from the others"
 
 _T = TypeVar("_T")
 # A packed op, and who waits for its result.
@@ -55,9 +62,23 @@ class Replica:
         self._loop = asyncio.get_running_loop()
         self._gathered: list[_Gathered] = []
         self._gathering_since = 0.0
-        self._under_way = 0
+        # Batches, and what bounds the time of those who wait by themselves, in the order in which they were begun; and
+        # at which look that was. What was given up before its answer came, and in which term.
+        self._under_way: dict[int, tuple[int, list[_Gathered] | asyncio.Timeout]] = {}
+        self._given_up: dict[int, int] = {}
+        self._begun = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        # Time is counted in looks: a process that stood still has not waited.
+        self._looks = 0
+        settings = consensus.settings
+        self.patience_s = max(_PATIENCE_S, settings.election_max_s + settings.heartbeat_s)
+        self._patience = round(self.patience_s / LOOK_S)
+        self._applied = consensus.status().applied_index
+        # At which look something had been applied; 0: not yet in this run. Whether anything was given up since.
+        self._moved = 0
+        self._stands = False
+        self._slow_until = 0
 
     @property
     def machine(self) -> Machine:
@@ -91,9 +112,10 @@ class Replica:
 
     async def run_together(self, ops: Sequence[Op], remaining_s: float | None = None) -> Sequence[Result]:
         """Several ops, in one entry of the log."""
-        timeout_s = self.answer_s if remaining_s is None else min(self.answer_s, remaining_s - _MARGIN_S)
         try:
-            return await self._propose_packed([pack_op(op) for op in ops], max(timeout_s, 0.001))
+            self._check_room()
+            packed = [pack_op(op) for op in ops]
+            return await self._patiently(self.consensus.propose(packed, self._time_for(remaining_s)))
         except _CONSENSUS_ERRORS as error:
             raise refused_by_consensus(error) from error
 
@@ -113,9 +135,8 @@ class Replica:
         """Before a read that is to see everything that was acknowledged before it."""
         if not wanted:
             return
-        timeout_s = self.answer_s if remaining_s is None else min(self.answer_s, remaining_s - _MARGIN_S)
         try:
-            await self.consensus.barrier(max(timeout_s, 0.001))
+            await self._patiently(self.consensus.barrier(self._time_for(remaining_s)))
         except _CONSENSUS_ERRORS as error:
             raise refused_by_consensus(error) from error
 
@@ -124,6 +145,34 @@ class Replica:
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._idle.wait()
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether it knows a leader, and is connected to it."""
+        status = self.consensus.status()
+        return status.leader is not None and (status.leader == status.node_id or status.leader in status.connected)
+
+    def look(self) -> None:
+        """Gives up what was begun long ago if nothing was applied since, so that its callers ask another node.
+
+        It may have happened, or happen yet. Before the first entry of a run they wait, since there is a leader to come.
+        """
+        self._looks += 1
+        applied = self.consensus.status().applied_index
+        if applied != self._applied:
+            self._applied, self._moved, self._stands = applied, self._looks, False
+        if not self._moved or self._looks - self._moved < self._patience or self._looks < self._slow_until:
+            return
+        for number, (begun, what) in list(self._under_way.items()):
+            if self._looks - begun <= self._patience:
+                break
+            self._stands = True
+            if isinstance(what, asyncio.Timeout):
+                self._over(number)
+                what.reschedule(self._loop.time())
+            else:
+                self._ended(number, what, OutcomeUnknown(_NOTHING_APPLIED))
+                self._given_up[number] = self.machine.applied_term
 
     def _propose_gathered(self, *, more: bool = False) -> None:
         gathered, self._gathered = self._gathered, []
@@ -141,18 +190,18 @@ class Replica:
             self._begin(batch, more=more)
 
     def _begin(self, batch: list[_Gathered], *, more: bool) -> None:
-        self._under_way += 1
-        self._idle.clear()
+        number = self._start(batch)
         try:
             self._check_room()
-            self.consensus.begin([op for op, _ in batch], self.answer_s, partial(self._ended, batch), more=more)
+            told = partial(self._ended, number, batch)
+            self.consensus.begin([op for op, _ in batch], self._time_for(None), told, more=more)
         except Exception as error:
-            self._ended(batch, error)
+            self._ended(number, batch, error)
 
-    def _ended(self, batch: list[_Gathered], answer: Sequence[Any] | Exception) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._idle.set()
+    def _ended(self, number: int, batch: list[_Gathered], answer: Sequence[Any] | Exception) -> None:
+        if not self._over(number):
+            self._came_late(number, answer)
+            return
         if isinstance(answer, Exception):
             for _, future in batch:
                 if not future.done():
@@ -163,9 +212,41 @@ class Replica:
             if not future.done():
                 future.set_result(result)
 
-    async def _propose_packed(self, ops: Sequence[bytes], timeout_s: float) -> Sequence[Any]:
-        self._check_room()
-        return await self.consensus.propose(ops, timeout_s)
+    async def _patiently(self, asking: Awaitable[_T]) -> _T:
+        """Waits for one who asks by itself, until ``look`` gives it up."""
+        number = 0
+        try:
+            async with asyncio.timeout(None) as bound:
+                number = self._start(bound)
+                return await asking
+        except TimeoutError:
+            raise OutcomeUnknown(_NOTHING_APPLIED) from None
+        finally:
+            self._over(number)
+
+    def _start(self, what: list[_Gathered] | asyncio.Timeout) -> int:
+        self._begun += 1
+        self._under_way[self._begun] = self._looks, what
+        self._idle.clear()
+        return self._begun
+
+    def _over(self, number: int) -> bool:
+        """Whether it was under way."""
+        if self._under_way.pop(number, None) is None:
+            return False
+        if not self._under_way:
+            self._idle.set()
+        return True
+
+    def _came_late(self, number: int, answer: Sequence[Any] | Exception) -> None:
+        """After it was given up. Where it is answered under the same leader, the cluster is slow, and no worse."""
+        if self._given_up.pop(number, None) == self.machine.applied_term and not isinstance(answer, Exception):
+            self._slow_until = self._looks + _SLOW_LOOKS
+
+    def _time_for(self, remaining_s: float | None) -> float:
+        """What consensus is given. Once things were given up no more than that, so that they do not pile up in it."""
+        answer_s = min(self.answer_s, self.patience_s) if self._stands else self.answer_s
+        return answer_s if remaining_s is None else max(min(answer_s, remaining_s - _MARGIN_S), 0.001)
 
     def _check_room(self) -> None:
         if not self._has_room():

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Protocol
 
 from resourcelease.frontdoor.refusals import Refused
@@ -34,8 +35,8 @@ class Holder(Protocol):
     def fence_of(self, sequence_id: int) -> int:
         """The lease that it holds on an item; 0 for none."""
 
-    def go_away(self, message: str) -> None:
-        """The node is about to stop."""
+    def go_away(self, message: str) -> bool:
+        """Another node would serve it better: this one stops, or is cut off. Whether it had not been told before."""
 
     def end(self, refused: Refused) -> None:
         """Ends the stream with a status."""
@@ -46,7 +47,8 @@ class Streams:
 
     def __init__(self, streams_per_peer: int) -> None:
         self._streams_per_peer = streams_per_peer
-        self._open: dict[Holder, None] = {}
+        # Since when, in the order of their coming.
+        self._open: dict[Holder, float] = {}
         self._by_peer: Counter[str] = Counter()
         self._by_fence: dict[int, Holder] = {}
         self._empty = asyncio.Event()
@@ -66,7 +68,7 @@ class Streams:
         if self._by_peer[stream.peer] >= self._streams_per_peer:
             raise Refused(Reason.QUEUE_FULL, f"peer {stream.peer} has {self._streams_per_peer} streams here already")
         self._by_peer[stream.peer] += 1
-        self._open[stream] = None
+        self._open[stream] = asyncio.get_running_loop().time()
         self._empty.clear()
 
     def leave(self, stream: Holder, fences: Sequence[int]) -> None:
@@ -114,6 +116,10 @@ class Streams:
         """Asks all workers to move to another node."""
         for stream in list(self._open):
             stream.go_away(message)
+
+    def here_since(self, time: float) -> list[Holder]:
+        """Those that have been here since then."""
+        return list(takewhile(lambda stream: self._open[stream] <= time, self._open))
 
     def end(self, refused: Refused) -> None:
         """Ends what is still open."""

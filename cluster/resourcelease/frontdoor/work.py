@@ -97,11 +97,14 @@ class WorkStream(Duplex):
                 task.cancel()
             self._close()
 
-    def go_away(self, message: str) -> None:
-        """The node is about to stop: pushes no more, and says so."""
+    def go_away(self, message: str) -> bool:
+        """The worker is to go on elsewhere: pushes no more, and says so, once."""
+        if self._sent_away:
+            return False
         self._sent_away = True
         self._stop_taking()
         self._outbox.put(v1.WorkResponse(go_away=v1.WorkGoAway(message=message)))
+        return True
 
     def end(self, refused: Refused) -> None:
         """Ends the stream with a status."""

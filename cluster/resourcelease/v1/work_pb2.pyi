@@ -287,7 +287,7 @@ class WorkResponse(_message.Message):
 
     @_builtins.property
     def go_away(self) -> Global___WorkGoAway:
-        """The node is about to stop."""
+        """The worker is better served by another node."""
 
     def __init__(
         self,
@@ -485,7 +485,9 @@ Global___LostLease: _TypeAlias = LostLease  # noqa: Y015
 
 @_typing.final
 class WorkGoAway(_message.Message):
-    """The node is about to stop. Open a stream on another node, go on with the leases there, and close this one."""
+    """The node is about to stop, or has lost the other nodes. Open a stream on another node, go on with the leases there,
+    and close this one.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1,0 +1,201 @@
+"""Lanes: what is joined into one call, and when it leaves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from fake_cluster import until
+
+from resourcelease.client import lane as lane_module
+from resourcelease.client.lane import WORTH_A_FLIGHT, Lane, Runway
+
+Names = Lane[str, str]
+
+
+class Flight:
+    """A call under way: its entries, and the moment that it is answered."""
+
+    def __init__(self, lane: str, entries: list[str]) -> None:
+        self.lane = lane
+        self.entries = entries
+        self.landing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def land(self) -> None:
+        self.landing.set_result(None)
+
+
+class Airport:
+    """Notes what leaves, in order."""
+
+    def __init__(self) -> None:
+        self.flights: list[Flight] = []
+        self.runway = Runway()
+
+    def lane(self, name: str) -> Names:
+        async def send(entries: list[str], oldest: float) -> list[str]:
+            flight = Flight(name, entries)
+            self.flights.append(flight)
+            await flight.landing
+            return [entry.upper() for entry in entries]
+
+        return Lane(send, self.runway)
+
+    @property
+    def left(self) -> list[tuple[str, list[str]]]:
+        return [(flight.lane, flight.entries) for flight in self.flights]
+
+    def land(self, *numbers: int) -> None:
+        for number in numbers:
+            self.flights[number].land()
+
+
+async def two_lanes(airport: Airport) -> tuple[Names, Names]:
+    """The first has a call under way."""
+    a, b = airport.lane("a"), airport.lane("b")
+    a.put("one")
+    await some_turns()
+    return a, b
+
+
+async def some_turns() -> None:
+    """As many turns of the loop as anything here takes that waits for nothing else."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+Story = Callable[[Airport], Awaitable[None]]
+
+
+def patient(tell: Story) -> Callable[[], None]:
+    """A story in which nobody gets tired of waiting for another lane, however slow the machine is."""
+    return story(tell, 3600.0)
+
+
+def story(tell: Story, patience: float = lane_module.PATIENCE_SECONDS) -> Callable[[], None]:
+    def test() -> None:
+        async def run() -> None:
+            await tell(Airport())
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lane_module, "PATIENCE_SECONDS", patience)
+            asyncio.run(run())
+
+    test.__name__, test.__doc__ = tell.__name__, tell.__doc__
+    return test
+
+
+@patient
+async def test_a_turn_brings_one_call_and_the_next_gathers_while_it_is_under_way(airport: Airport) -> None:
+    lane = airport.lane("a")
+    first, second = lane.put("one"), lane.put("two")
+    await some_turns()
+    third = lane.put("three")
+    await some_turns()
+    assert airport.left == [("a", ["one", "two"])]
+    airport.land(0)
+    assert await first == "ONE"
+    assert await second == "TWO"
+    fourth = lane.put("four")
+    await some_turns()
+    assert airport.left[1:] == [("a", ["three", "four"])]
+    airport.land(1)
+    assert await third == "THREE"
+    assert await fourth == "FOUR"
+    await some_turns()
+    assert lane.idle
+
+
+@patient
+async def test_lanes_of_one_runway_wait_for_each_other_and_leave_together(airport: Airport) -> None:
+    a, b = await two_lanes(airport)
+    b.put("two")
+    a.put("three")
+    await some_turns()
+    assert airport.left == [("a", ["one"])]
+    airport.land(0)
+    await some_turns()
+    assert sorted(airport.left[1:]) == [("a", ["three"]), ("b", ["two"])]
+    # Each waits for both, whichever lands first.
+    a.put("four")
+    b.put("five")
+    airport.land(1)
+    await some_turns()
+    assert len(airport.flights) == 3
+    airport.land(2)
+    await some_turns()
+    assert sorted(airport.left[3:]) == [("a", ["four"]), ("b", ["five"])]
+
+
+@patient
+async def test_what_lanes_are_given_in_one_turn_leaves_in_one_turn(airport: Airport) -> None:
+    a, b = airport.lane("a"), airport.lane("b")
+    a.put("one")
+    b.put("two")
+    await some_turns()
+    assert airport.left == [("a", ["one"]), ("b", ["two"])]
+
+
+@story
+async def test_a_call_that_lasts_does_not_hold_back_other_lanes(airport: Airport) -> None:
+    """An enqueue that waits for room in a queue must not keep those away whose verdicts make room."""
+    full, verdicts = airport.lane("full"), airport.lane("verdicts")
+    blocked = full.put("wait for room")
+    await some_turns()
+    done = verdicts.put("done")
+    await until(lambda: len(airport.flights) == 2)
+    # From now on that one is not waited for at all.
+    airport.land(1)
+    assert await done == "DONE"
+    verdicts.put("done again")
+    await some_turns()
+    assert airport.left[2:] == [("verdicts", ["done again"])]
+    # Its own lane gathers on, and goes when it is over.
+    full.put("next")
+    await some_turns()
+    assert len(airport.flights) == 3
+    airport.land(0, 2)
+    assert await blocked == "WAIT FOR ROOM"
+    await some_turns()
+    assert airport.left[3:] == [("full", ["next"])]
+
+
+@patient
+async def test_what_is_worth_a_call_leaves_and_takes_the_others_along(airport: Airport) -> None:
+    a, b = await two_lanes(airport)
+    b.put("two")
+    many = [f"{number}" for number in range(WORTH_A_FLIGHT)]
+    for entry in many:
+        a.put(entry)
+    await some_turns()
+    assert sorted(airport.left[1:]) == [("a", many), ("b", ["two"])]
+
+
+@patient
+async def test_a_lane_that_is_closed_while_it_waits_holds_up_nobody(airport: Airport) -> None:
+    a, b, c = airport.lane("a"), airport.lane("b"), airport.lane("c")
+    a.put("one")
+    await some_turns()
+    given_up, kept = b.put("two"), c.put("three")
+    await some_turns()
+    await b.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await given_up
+    airport.land(0)
+    await some_turns()
+    assert airport.left[1:] == [("c", ["three"])]
+    airport.land(1)
+    assert await kept == "THREE"
+
+
+@patient
+async def test_an_error_ends_a_call_like_an_answer_does(airport: Airport) -> None:
+    a, b = airport.lane("a"), airport.lane("b")
+    failed = a.put("one")
+    await some_turns()
+    b.put("two")
+    await some_turns()
+    airport.flights[0].landing.set_exception(OSError("no such luck"))
+    with pytest.raises(OSError, match="no such luck"):
+        await failed
+    await some_turns()
+    assert airport.left[1:] == [("b", ["two"])]
