@@ -16,13 +16,17 @@ UNFAIR = (
     "fsync of three nodes is three fsyncs there, where in real life they happen at once.",
     "All clients are Python ones. Where a server is fast, what is measured is mostly its client. A peer with a quick "
     "client in another language may do far more than is seen here.",
+    "Our nodes are Python too, so how that was built decides more here than for the others: one compiled without "
+    "profile-guided optimisation, as version managers do it, is slower than that of a distribution, which is "
+    "what most run in production. Which one it was stands at the top.",
     "Our client joins the calls that tasks of one process make at the same time. It does so for every user, so it is "
     "measured so. Users of the other clients could write such a layer; what it would bring them is to be seen in the "
     "shapes with lists of 10 and 100.",
     "We know our system better than the others. Each adapter is one module under `bench/peers/`, written as its "
     "documentation recommends; if you know a better way, it will be measured.",
     "The tests with a backlog fill it once, and then run with it. A backlog that could not be filled in the time "
-    "allowed is measured at what was reached (marked with *).",
+    "allowed is measured at what was reached (marked with *). Before each of them some free memory is used and given "
+    "back, so that no peer pays for the first use of a virtual machine's pages.",
     "Failover is measured with each system's own timing of elections, as it ships. A longer timeout is a choice, and "
     "on a real network often a good one.",
     "`half` gives each peer half of what it does itself at 32x1, so that a faster peer is measured under more load; "

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        # With its build: a Python is as quick as it was compiled.
+        "python": " ".join(sys.version.split()),
         "load_at_start": round(os.getloadavg()[0], 2),
     }
 
@@ -136,6 +138,7 @@ def ratios(runs: Runs, found: Sequence[Mapping[str, Any]], peers: Sequence[str])
             told[f"{shape} p99" if steady else shape] = found_ratio
     held = {name: _held(by, name) for name in peers}
     told["depth held"] = {name: value for name, value in held.items() if value is not None}
+    told["depth held rounds"] = {name: _held_rounds(runs[name, "depth"]) for name in told["depth held"]}
     return told
 
 
@@ -151,6 +154,12 @@ def _held(by: Mapping[tuple[str, str], Mapping[str, Any]], name: str) -> float |
     if len(levels) < 2 or not levels[0]["lifecycles_per_s"] or not levels[-1]["filled"]:
         return None
     return round(float(levels[-1]["lifecycles_per_s"] / levels[0]["lifecycles_per_s"]), 3)
+
+
+def _held_rounds(rounds: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The same in each round."""
+    levels = [run["levels"] for run in rounds if run["levels"][0]["rate"]]
+    return [round(level[-1]["rate"] / level[0]["rate"], 3) for level in levels]
 
 
 def targets(found: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from bench.comparison.driver import FILL_CLIENT
 from bench.comparison.ledger import Wrong, judge, numbers
 from bench.comparison.shapes import DEPTH_BATCH, DEPTH_WORKERS, LOADS, Effort
 from bench.peers import PEERS, Peer
-from bench.peers.servers import bytes_in_memory, bytes_on_disk
+from bench.peers.servers import bytes_in_memory, bytes_on_disk, touch_memory
 from bench.processes import Process
 
 __all__ = ["Bench"]
@@ -103,6 +103,7 @@ class Bench:
                         "memory_bytes_per_item": round((now_memory - memory) / max(grown, 1)),
                         "disk_bytes_per_item": round((now_disk - disk) / max(grown, 1)),
                     }
+                touch_memory()
                 answer = driver.ask("closed", **order)
                 levels.append(
                     {"depth": depth, "filled": filled["items"], "fill_s": round(filled["seconds"], 2), **answer}

@@ -54,6 +54,8 @@ class PostgresSession:
         self._address = address
         self._asyncpg = optional("asyncpg")
         self._connections: list[Any] = []
+        # For a backlog, which is filled in parts.
+        self._filling: list[Any] = []
 
     async def _connect(self) -> Any:
         connection = await self._asyncpg.connect(self._address)
@@ -66,9 +68,11 @@ class PostgresSession:
 
     async def fill(self, numbers: Sequence[int]) -> None:
         """COPY, a few at a time."""
+        while len(self._filling) < _FILL_CONNECTIONS:
+            self._filling.append(await self._connect())
         free: asyncio.Queue[Any] = asyncio.Queue()
-        for _ in range(_FILL_CONNECTIONS):
-            free.put_nowait(await self._connect())
+        for connection in self._filling:
+            free.put_nowait(connection)
 
         async def copy(part: Sequence[int]) -> None:
             connection = await free.get()

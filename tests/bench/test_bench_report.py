@@ -91,6 +91,7 @@ def test_a_result_has_the_figures_that_others_read(told: dict[str, Any]) -> None
 def test_ratios_leave_out_who_does_not_fsync(told: dict[str, Any]) -> None:
     assert told["ratios"]["32x1"] == {"ratio": 3.1, "lowest": 3.0, "highest": 3.2, "best_peer": "etcd"}
     assert told["ratios"]["depth held"] == {"ours": 0.98}
+    assert told["ratios"]["depth held rounds"] == {"ours": [0.98]}
 
 
 def test_targets_say_what_was_met(told: dict[str, Any]) -> None:
