@@ -18,6 +18,14 @@ from resourcelease.v1.admin_service_pb2_grpc import AdminServiceStub
 from resourcelease.v1.event_service_pb2_grpc import EventServiceStub
 from resourcelease.v1.lease_service_pb2_grpc import LeaseServiceStub
 
+# After these a call is made again under its operation id. gRPC itself cancels what a stopping node had not begun.
+_AGAIN = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
 _OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
@@ -126,8 +134,7 @@ class Flood:
             try:
                 return await getattr(stub, method)(request, timeout=20)
             except grpc.aio.AioRpcError as error:
-                transient = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED)
-                if error.code() not in (*transient, grpc.StatusCode.RESOURCE_EXHAUSTED):
+                if error.code() not in _AGAIN:
                     raise
                 await asyncio.sleep(0.05)
         raise AssertionError
