@@ -35,7 +35,7 @@ def test_a_snapshot_is_of_what_has_settled_and_waits_for_no_pause_in_the_load() 
     leader.disk.settle()
     leader.rows(b"new", 25)
     assert leader.disk.load().rows_index == 25
-    assert leader.outgoing.floor() == 9
+    assert leader.outgoing.floor() is None
     chunk = leader.outgoing.next_chunk("n2", 0.0)
     assert chunk is not None
     assert (chunk.log_index, chunk.log_term, chunk.rows, chunk.last) == (9, 0, [(b"k", b"old")], True)
@@ -44,18 +44,31 @@ def test_a_snapshot_is_of_what_has_settled_and_waits_for_no_pause_in_the_load() 
     leader.disk.settle()
     assert leader.outgoing.floor() == 9
     leader.outgoing.answered("n2", 9)
-    assert leader.outgoing.floor() == 25
+    assert leader.outgoing.floor() is None
+    assert leader.outgoing.floor([17, 12]) == 12
     chunk = leader.outgoing.next_chunk("n2", 1.0)
     assert chunk is not None
     assert (chunk.log_index, chunk.log_term, chunk.rows) == (25, 2, [(b"k", b"new")])
 
 
-def test_rows_of_before_the_journal_are_no_snapshot_and_newer_ones_settle_soon() -> None:
+def test_rows_of_before_the_journal_are_no_snapshot_and_what_follows_newer_ones_stays() -> None:
     leader = Leader(20, 30)
     leader.rows(b"old", 9)
     leader.disk.settle()
     leader.rows(b"new", 25)
     assert leader.outgoing.next_chunk("n2", 0.0) is None
+    # They settle soon, now that somebody waits.
+    assert leader.outgoing.floor() == 25
+    leader.rows(b"newest", 28)
+    assert leader.outgoing.floor() == 25
     chunk = leader.outgoing.next_chunk("n2", 0.0)
     assert chunk is not None
     assert (chunk.log_index, chunk.rows) == (25, [(b"k", b"new")])
+
+
+def test_the_journal_is_kept_for_nobody_whose_connection_is_gone() -> None:
+    leader = Leader(20, 30)
+    leader.rows(b"old", 9)
+    assert leader.outgoing.next_chunk("n2", 0.0) is None
+    leader.outgoing.cancel("n2")
+    assert leader.outgoing.floor() is None

@@ -129,6 +129,16 @@ def test_the_same_error_with_room_on_the_disk_stops_the_store(opened: Opener, tm
     assert not list(tmp_path.rglob("probe"))
 
 
+def test_a_compaction_that_overtakes_its_rows_leaves_what_a_start_needs(opened: Opener) -> None:
+    store = opened()
+    store.write(WriteBatch(appends=entries(1, 100), rows_index=60, rows_term=1)).result(10)
+    _wait_for(store.settle)
+    # Rows of entry 92 wait for space, and a compaction behind them.
+    store._writer.make_room(90)
+    assert store.load().first_index == 59
+    assert [entry.index for entry in store.entries(59, 60)] == [59, 60]
+
+
 def test_an_install_waits_for_space_too(opened: Opener) -> None:
     sender, target = opened("sender", node_id="n2"), opened()
     sender.write(WriteBatch(appends=entries(1, 9), row_puts=[(b"a", b"1")], rows_index=7, rows_term=1)).result()

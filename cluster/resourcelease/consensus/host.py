@@ -275,7 +275,7 @@ class Host:
         if self._arrived is None:
             self._behind.turn(self._now, self._raft.applied_index, self.machine, self._floor)
 
-    def _floor(self) -> int:
+    def _floor(self) -> int | None:
         """The journal is not cut from here on."""
         return self._outgoing.floor(map(self._raft.next_index, self._news.passed & self._raft.followers))
 

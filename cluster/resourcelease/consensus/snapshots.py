@@ -1,6 +1,6 @@
 """Snapshots on their way: the stored rows of one position, in numbered chunks.
 
-The sender reads the rows as they are on disk, which stay what they are while it reads, whatever is written meanwhile.
+The sender reads the rows that have settled, which stay what they are while it reads, whatever is written meanwhile.
 The receiver takes a snapshot whole or not at all.
 """
 
@@ -74,6 +74,8 @@ class Outgoing:
         self._chunk_bytes = chunk_bytes
         self._answer_s = answer_s
         self._transfers: dict[str, _Transfer] = {}
+        # Followers for whom there was nothing to begin with.
+        self._waiting: set[str] = set()
         self._count = 0
 
     @property
@@ -81,21 +83,24 @@ class Outgoing:
         """Whether there are chunks to send."""
         return bool(self._transfers) and any(not transfer.ended_at for transfer in self._transfers.values())
 
-    def floor(self, waiting: Iterable[int] = ()) -> int:
-        """The lowest position of a snapshot, under way or the next: what follows it must stay in the journal.
+    def floor(self, unsent: Iterable[int] = ()) -> int | None:
+        """The lowest position in transfer: what follows it must stay in the journal until it has arrived.
 
-        ``waiting`` are further ones: the first entries that followers have yet to be sent.
+        Where a follower waits, the one that would be sent counts, too. ``unsent`` are further ones: the first entries
+        that followers have yet to be sent.
         """
-        under_way = (transfer.index for transfer in self._transfers.values())
-        return min((self._store.settled_rows_index, *waiting, *under_way))
+        settled = (self._store.settled_rows_index for _ in self._waiting)
+        return min((*unsent, *settled, *(transfer.index for transfer in self._transfers.values())), default=None)
 
     def cancel(self, peer: str) -> None:
         """Its connection is gone, or it has what it needs."""
         self._transfers.pop(peer, None)
+        self._waiting.discard(peer)
 
     def cancel_all(self) -> None:
         """This node no longer leads."""
         self._transfers.clear()
+        self._waiting.clear()
 
     def answered(self, peer: str, index: int) -> None:
         """A follower holds the log up to here."""
@@ -125,9 +130,11 @@ class Outgoing:
         # Newer rows may be durable, and on their way to where they can be read. Under a steady load some always are.
         index, rows = self._store.settled_rows()
         if not self._journal.holds(index - 1) or not self._journal.holds(index):
-            # Of before a snapshot that was installed here.
+            # The journal was cut for newer rows, which are to settle; it is not cut for yet newer ones before.
             self._store.settle()
+            self._waiting.add(peer)
             return None
+        self._waiting.discard(peer)
         self._count += 1
         head = [self._journal.entry(index - 1), self._journal.entry(index)]
         transfer = _Transfer(self._count, index, self._journal.term_at(index), head, rows, blake2b(digest_size=16))

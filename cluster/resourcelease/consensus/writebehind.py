@@ -73,7 +73,7 @@ class WriteBehind:
             return self._written_at + _LOOK_S
         return self._written_at + self._settings.flush_s if applied_index > self._rows_index else None
 
-    def turn(self, now: float, index: int, machine: Machine, floor: Callable[[], int]) -> None:
+    def turn(self, now: float, index: int, machine: Machine, floor: Callable[[], int | None]) -> None:
         """Stores rows if it is time. ``index`` is what is applied; ``floor`` gives the first entry that must stay."""
         if self._batch and self._durability.covers(self._batch):
             self._batch = 0
@@ -91,7 +91,7 @@ class WriteBehind:
             return
         self._store(self._taken, floor())
 
-    def _store(self, taken: _Taken, floor: int) -> None:
+    def _store(self, taken: _Taken, floor: int | None) -> None:
         self._taken = None
         self._rows_index = taken.index
         self._journal.write_rows(taken.puts, taken.deletes, taken.index, taken.term)
@@ -107,10 +107,12 @@ class WriteBehind:
             or now - self._written_at >= settings.flush_s
         )
 
-    def _compact(self, index: int, floor: int) -> None:
+    def _compact(self, index: int, floor: int | None) -> None:
         """Cuts what no follower is likely to need; rows and journal go in one transaction (guard **align**)."""
         # The last two entries that the rows cover stay: the library begins its log, and each snapshot, with them.
         through = index - 2
         if self._journal.size_bytes <= self._settings.keep_bytes:
             through = min(through, self._journal.last_index - self._settings.keep_entries)
-        self._journal.compact(min(through, floor - 2))
+        if floor is not None:
+            through = min(through, floor - 2)
+        self._journal.compact(through)

@@ -154,7 +154,7 @@ class LmdbStore:
 
     @property
     def settled_rows_index(self) -> int:
-        """The entry that the rows stand for that ``settled_rows`` would give; ``load`` may know of newer ones."""
+        """The entry that the rows of ``settled_rows`` stand for at least; ``load`` may know of newer ones."""
         return self._writer.durable.positions.rows_index
 
     def row(self, key: bytes) -> bytes | None:

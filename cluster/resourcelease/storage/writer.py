@@ -25,6 +25,8 @@ _ROW_PAGES_BYTES = 8 << 10
 _HEADROOM_EVERY = 64
 # How many entries the first deletion on a full disk takes; halved until it fits.
 _FIRST_STEP = 8
+# A node begins with the last entries that its rows stand for.
+_BEGUN_WITH = 2
 
 
 class NoSpace(Exception):
@@ -78,11 +80,12 @@ class Writer:
         """Deletes what may be deleted when nothing else fits; whether it makes sense to try again at once.
 
         ``asked`` is the highest compaction in line. It may overtake those before it as far as the durable rows allow:
-        no one in line needs an entry that they stand for. To reach a compaction that needs rows which wait themselves,
-        the space that is kept back for it is spent.
+        no one in line needs an entry that they stand for, but a start needs the last ones of these. To reach a
+        compaction that needs rows which wait themselves, the space that is kept back for it is spent.
         """
         positions = self.durable.positions
-        through = max(min(asked, positions.rows_index), positions.compacted)
+        within = asked if asked <= positions.rows_index else positions.rows_index - _BEGUN_WITH
+        through = max(within, positions.compacted)
         freed = self._compact_all(through)
         if freed or asked <= through or self._spending:
             return freed
