@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import random
 import socket
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,13 +13,9 @@ from chaos.drills.cluster import Cluster, node_tables
 from chaos.drills.network import Link, Rule
 from chaos.drills.node import Node
 from chaos.drills.scene import Drill
+from resourcelease.cli.processes import free_ports
 
 __all__ = ["Loopback", "ProxyNetwork"]
-
-# Linux gives from 32768 on.
-_PORTS = (12_000, 32_000)
-# Not drawn from a drill's seed: the same drill is played beside itself.
-_CHANCE = random.SystemRandom()
 
 
 class ProxyNetwork:
@@ -31,6 +26,7 @@ class ProxyNetwork:
     resets = True
 
     def __init__(self) -> None:
+        self.ports = _Ports()
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
@@ -62,6 +58,7 @@ class ProxyNetwork:
 
     async def close(self) -> None:
         """Ends the process."""
+        self.ports.close()
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -121,11 +118,11 @@ class Loopback:
 
     @staticmethod
     def _maker(directory: Path, network: ProxyNetwork, founders: list[str], proxied_clients: bool) -> Any:
-        ports = dict(zip(founders, _ports(len(founders)), strict=True))
+        ports = {name: network.ports.take(4) for name in founders}
         members = {name: f"127.0.0.1:{found[2]}" for name, found in ports.items()}
 
         async def make(name: str, joins: bool) -> tuple[Node, str]:
-            grpc, peers, proxy_peers, proxy_grpc = ports.get(name) or _ports(1)[0]
+            grpc, peers, proxy_peers, proxy_grpc = ports.get(name) or network.ports.take(4)
             routes = [(name, "peers", proxy_peers, peers)]
             public = proxy_grpc if proxied_clients else grpc
             if proxied_clients:
@@ -142,25 +139,34 @@ class Loopback:
         return make
 
 
-def _ports(count: int) -> list[tuple[int, int, int, int]]:
-    """Four ports for each node that nobody listens at.
+class _Ports:
+    """Ports that are ours until we let go of them, also while nobody listens there: a node that was down wants its own.
 
-    Below those that the kernel gives to whoever calls somebody: such a caller may keep a port for itself that a node
-    wants back when it is started again.
+    Whoever takes ports so first binds the same ones of UDP, which nobody else wants.
     """
-    found: list[int] = []
-    while len(found) < 4 * count:
-        port = _CHANCE.randrange(*_PORTS)
-        if port not in found and _is_free(port):
-            found.append(port)
-    return [(found[at], found[at + 1], found[at + 2], found[at + 3]) for at in range(0, 4 * count, 4)]
 
+    def __init__(self) -> None:
+        self._kept: list[socket.socket] = []
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    def take(self, count: int) -> list[int]:
+        """So many ports of loopback."""
+        found: list[int] = []
+        while len(found) < count:
+            found += filter(self._keep, free_ports(count - len(found)))
+        return found
+
+    def close(self) -> None:
+        """Lets go of all."""
+        for each in self._kept:
+            each.close()
+        self._kept.clear()
+
+    def _keep(self, port: int) -> bool:
+        mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            probe.bind(("127.0.0.1", port))
+            mark.bind(("127.0.0.1", port))
         except OSError:
+            mark.close()
             return False
+        self._kept.append(mark)
         return True

@@ -50,7 +50,11 @@ async def run_drill(
         async with Client(cluster.endpoints, peer_id="drill-operator", timeout=20) as client:
             await _play(drill, cluster, client, history, outcome, (seconds, seed, work_off_s), tell, plant)
     except FAILURES as error:
-        outcome.problems.append(f"{type(error).__name__}: {error}")
+        # Where peace cannot be made after the drill has failed, the first of the two is the reason.
+        chain: list[BaseException] = [error]
+        while isinstance(earlier := chain[-1].__context__, (*FAILURES, OSError)):
+            chain.append(earlier)
+        outcome.problems += [f"{type(each).__name__}: {each}" for each in reversed(chain)]
     except Exception:
         outcome.stumbled = True
         outcome.problems.append(f"the drill itself stumbled: {traceback.format_exc()}")

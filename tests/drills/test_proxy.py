@@ -123,3 +123,13 @@ def test_before_a_node_that_is_down_no_port_is_open() -> None:
             writer.close()
 
     run(scene)
+
+
+def test_ports_are_nobody_elses_while_nobody_listens_there() -> None:
+    ours, theirs = ProxyNetwork().ports, ProxyNetwork().ports
+    taken = ours.take(8)
+    assert len(set(taken)) == 8
+    assert not any(theirs._keep(port) for port in taken)
+    ours.close()
+    assert all(theirs._keep(port) for port in taken)
+    theirs.close()

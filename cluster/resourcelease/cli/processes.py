@@ -20,8 +20,10 @@ PLAN = "cluster.json"
 FIRST_PORT = 7101
 # Nodes talk to each other on the port so much higher.
 PEER_OFFSET = 100
-# Below those that Linux gives to connections.
+# Below those that Linux gives to connections: a caller may keep such a one for itself that a node wants back.
 _PORTS = range(10_240, 32_768)
+# From no seed: whatever is played twice side by side needs other ports.
+_CHANCE = random.SystemRandom()
 STOP_SECONDS = 10.0
 
 
@@ -218,8 +220,8 @@ def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody uses now, none of those that the system gives to outgoing connections."""
-    drawn = (port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
-    found = list(islice(drawn, count))
+    drawn = _CHANCE.sample(_PORTS, len(_PORTS))
+    found = list(islice(filter(_is_free, drawn), count))
     if len(found) < count:
         raise OSError(errno.EADDRINUSE, f"only {len(found)} of {count} ports are free")
     return found
