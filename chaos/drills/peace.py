@@ -21,6 +21,7 @@ MORE_FILES = 40
 MORE_THREADS = 16
 
 _DEAD = v1.ItemState.ITEM_STATE_DEAD
+_COMPLETED = v1.EventType.EVENT_TYPE_COMPLETED
 
 
 async def worked_off(client: Client, seconds: float = WORK_OFF_S) -> list[str]:
@@ -38,10 +39,11 @@ async def worked_off(client: Client, seconds: float = WORK_OFF_S) -> list[str]:
     return [f"{len(left)} items were not worked off in {seconds:g} s of peace, {left[:20]}: {' '.join(why)}"]
 
 
-async def looked_up(client: Client, calls: Iterable[Call]) -> dict[int, str]:
+async def looked_up(client: Client, calls: Iterable[Call], events: Iterable[v1.Event]) -> dict[int, str]:
     """Where each item is that anybody heard of: done, dead, waiting or gone.
 
-    What is not listed is gone or done; those whose completion nobody was told of are asked for one by one.
+    What is not listed is gone or done; those whose completion nobody was told of are asked for one by one. What was
+    done long ago the cluster has forgotten, and the events tell of it.
     """
     items, told_done = set(), set()
     for call in calls:
@@ -50,6 +52,7 @@ async def looked_up(client: Client, calls: Iterable[Call]) -> dict[int, str]:
         if call.kind == "complete" and call.outcome == OK:
             told_done.add(call.item)
     listed = {item.sequence_id: item async for item in client.items(linearizable=True, page_size=1000)}
+    completed = {event.handle.sequence_id for event in events if event.type == _COMPLETED}
     places: dict[int, str] = {}
     for number in sorted(items | set(listed)):
         if number in listed:
@@ -58,7 +61,10 @@ async def looked_up(client: Client, calls: Iterable[Call]) -> dict[int, str]:
             places[number] = "done"
         else:
             rule = (await client.explain(number)).rule
-            places[number] = "done" if rule == v1.ExplainRule.EXPLAIN_RULE_COMPLETED else "gone"
+            done = rule == v1.ExplainRule.EXPLAIN_RULE_COMPLETED or (
+                rule == v1.ExplainRule.EXPLAIN_RULE_GONE and number in completed
+            )
+            places[number] = "done" if done else "gone"
     return places
 
 

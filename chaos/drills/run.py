@@ -143,16 +143,16 @@ async def _peace(
     outcome.problems += await worked_off(client, work_off_s)
     scene.workload.check()
     await scene.workload.stop()
-    places = await looked_up(client, outcome.calls)
+    last = (await client.status(linearizable=True)).last_sequence
+    if not await follower.catch_up(last):
+        outcome.problems.append(f"a subscriber was told up to event {follower.told.last} of {last}")
+    places = await looked_up(client, outcome.calls, follower.told.events)
     now = scene.history.now()
     for item, place in places.items():
         scene.history.add(
             Call("the end", "look", now, scene.history.now(), OK if place else UNKNOWN, item, detail=place)
         )
     outcome.problems += await agreed(client)
-    last = (await client.status(linearizable=True)).last_sequence
-    if not await follower.catch_up(last):
-        outcome.problems.append(f"a subscriber was told up to event {follower.told.last} of {last}")
     await watch.close()
     outcome.usage = {name: (before.get(name), after) for name, after in _usages(cluster).items()}
     outcome.problems += usage_problems(outcome.usage, drill.more_mib)

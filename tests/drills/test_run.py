@@ -1,13 +1,17 @@
 """What a drill's outcome says."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chaos.drills import run
+from chaos.drills.history import Call
+from chaos.drills.peace import looked_up
 from chaos.drills.scene import Drill
+from resourcelease import v1
 
 
 class Nowhere:
@@ -38,3 +42,23 @@ def test_a_drill_that_fails_twice_says_first_what_came_first(tmp_path: Path, mon
     outcome = asyncio.run(run.run_drill(drill, cluster, tmp_path, seconds=1.0, seed=1, tell=lambda _: None))
     assert outcome.problems == ["OSError: the port is taken", "TimeoutError: the cluster was not ready"]
     assert not outcome.stumbled
+
+
+class Forgetful:
+    """A cluster that has forgotten what became of its items."""
+
+    async def items(self, **_: Any) -> AsyncIterator[v1.Item]:
+        for _ in ():
+            yield v1.Item()
+
+    async def explain(self, _: int) -> v1.ExplainResponse:
+        return v1.ExplainResponse(rule=v1.ExplainRule.EXPLAIN_RULE_GONE)
+
+
+def test_what_the_cluster_has_forgotten_is_looked_up_in_the_events() -> None:
+    client: Any = Forgetful()
+    calls = [Call("c", "complete", 0.0, 1.0, "unknown", item) for item in (7, 8)]
+    calls.append(Call("c", "complete", 0.0, 1.0, "ok", 9))
+    event = v1.Event(type=v1.EventType.EVENT_TYPE_COMPLETED)
+    event.handle.sequence_id = 7
+    assert asyncio.run(looked_up(client, calls, [event])) == {7: "done", 8: "gone", 9: "done"}
