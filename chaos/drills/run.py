@@ -5,7 +5,7 @@ import contextlib
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from chaos.drills.cluster import Cluster
@@ -111,16 +111,27 @@ async def _play(
         workload.start()
         await scene.recovered("the start", history.now(), 15)
         before = _usages(cluster)
-        try:
-            await drill.act(scene)
-        finally:
-            outcome.acted_s = history.now()
-            await _peace(drill, scene, follower, watch, outcome, before, work_off_s)
+        await _then_peace(drill.act(scene), lambda: _peace(drill, scene, follower, watch, outcome, before, work_off_s))
     finally:
         outcome.problems += watch.problems
         await workload.stop()
         await follower.close()
         await watch.close()
+
+
+async def _then_peace(act: Awaitable[None], peace: Callable[[], Awaitable[None]]) -> None:
+    """Peace, also where the drill has failed.
+
+    Who interrupts wants none: what goes wrong on the way there would hide that it was an interruption.
+    """
+    try:
+        await act
+    except asyncio.CancelledError:
+        raise
+    except BaseException:
+        await peace()
+        raise
+    await peace()
 
 
 async def _peace(
@@ -134,6 +145,7 @@ async def _peace(
 ) -> None:
     """All faults end; what is open is worked off; then everything is looked at."""
     cluster, client = scene.cluster, scene.client
+    outcome.acted_s = scene.history.now()
     scene.tell("peace")
     for shim in scene.shims.values():
         shim.heal()

@@ -1,6 +1,7 @@
 """What a drill's outcome says."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,21 @@ def test_what_the_cluster_has_forgotten_is_looked_up_in_the_events() -> None:
     event = v1.Event(type=v1.EventType.EVENT_TYPE_COMPLETED)
     event.handle.sequence_id = 7
     assert asyncio.run(looked_up(client, calls, [event])) == {7: "done", 8: "gone", 9: "done"}
+
+
+@pytest.mark.parametrize(("error", "peaces"), [(None, 1), (OSError, 1), (asyncio.CancelledError, 0)])
+def test_peace_is_made_after_a_failure_and_not_after_an_interruption(
+    error: type[BaseException] | None, peaces: int
+) -> None:
+    made: list[None] = []
+
+    async def act() -> None:
+        if error is not None:
+            raise error
+
+    async def peace() -> None:
+        made.append(None)
+
+    with pytest.raises(error) if error is not None else contextlib.nullcontext():
+        asyncio.run(run._then_peace(act(), peace))
+    assert len(made) == peaces
