@@ -89,8 +89,10 @@ class Outgoing:
         Where a follower waits, the one that would be sent counts, too. ``unsent`` are further ones: the first entries
         that followers have yet to be sent.
         """
-        settled = (self._store.settled_rows_index for _ in self._waiting)
-        return min((*unsent, *settled, *(transfer.index for transfer in self._transfers.values())), default=None)
+        positions = [*unsent, *(transfer.index for transfer in self._transfers.values())]
+        if self._waiting:
+            positions.append(self._store.settled_rows_index)
+        return min(positions, default=None)
 
     def cancel(self, peer: str) -> None:
         """Its connection is gone, or it has what it needs."""
