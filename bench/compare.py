@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", type=_names(list(PEERS), "peer"), default=list(PEERS), help="comma-separated")
     parser.add_argument("--shapes", type=_names(list(SHAPES), "shape"), default=list(SHAPES), help="comma-separated")
     parser.add_argument("--quick", action="store_true", help="one short round, in under 10 minutes")
-    parser.add_argument("--rounds", type=int, help="instead of 3, or of 1 when quick or with a backlog")
+    parser.add_argument("--rounds", type=int, help="instead of 3, or of 1 when quick")
     parser.add_argument("--seconds", type=float, help="instead of what a load lasts")
     parser.add_argument("--depths", help="backlogs, comma-separated; 10000000 takes its time")
     parser.add_argument("--fill-seconds", type=float, help="the most that filling a backlog may take")

@@ -1,5 +1,6 @@
 """One peer, one shape, once: started fresh, loaded, checked, stopped. What comes back are plain figures."""
 
+import os
 import shutil
 import tempfile
 import time
@@ -48,6 +49,8 @@ class Bench:
         finally:
             peer.stop()
             shutil.rmtree(directory, ignore_errors=True)
+            # What it left for the kernel to write is not the next one's to wait for.
+            os.sync()
 
     @contextmanager
     def _drivers(self, peer: Peer, processes: int, workers: int, batch: int) -> Iterator[list[Process]]:
@@ -104,6 +107,8 @@ class Bench:
                         "disk_bytes_per_item": round((now_disk - disk) / max(grown, 1)),
                     }
                 touch_memory()
+                # The load is measured, not the fill: what that left for the kernel to write is written.
+                os.sync()
                 answer = driver.ask("closed", **order)
                 levels.append(
                     {"depth": depth, "filled": filled["items"], "fill_s": round(filled["seconds"], 2), **answer}

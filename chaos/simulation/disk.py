@@ -17,7 +17,8 @@ What a batch may be is judged by the arithmetic of the real store, ``resourcelea
 journal begins anew further on only where rows stand for what is left out.
 
 What is durable settles later, as in the real store, where a log ahead takes it first: until then rows of a while ago
-are what can be read without waiting. A start, and who reads all rows, has everything settled.
+are what can be read without waiting. A start, and who reads all rows, has everything settled. Rows that may come later
+are stored when things settle, if the process lives so long; what was written after them stands without them, too.
 
 A full disk: nothing is written for a while. Batches are held, in order and unacknowledged, reads go on, and when space
 returns they are written one by one at first, then in growing groups, as by the real store. Not modelled: compaction
@@ -120,6 +121,9 @@ class Disk:
         self._rows_at = (0, 0)
         # The rows of a while ago and the entry they stand for; None: those of now.
         self._settled: tuple[int, dict[bytes, bytes]] | None = None
+        # Rows that may come later, and how many batches came before each; those that came in all, and the stored.
+        self._later: list[tuple[int, WriteBatch]] = []
+        self._given = self._stored = 0
         self._flipped: set[int] = set()
         self._waiting: list[tuple[WriteBatch, Promise]] = []
         self._under_way: list[tuple[WriteBatch, Promise]] = []
@@ -151,6 +155,7 @@ class Disk:
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """The synced rows as they are at the time of the call; ``RowsChanged`` as the real store raises it."""
+        self._store_later()
         self._settled = None
         return self._view(sorted(self._rows.items()), self._rows_at[0])
 
@@ -176,6 +181,7 @@ class Disk:
         if not self.faults.torn:
             self._positions = self._positions.after(batch)
         future = Promise()
+        self._given += 1
         self._waiting.append((batch, future))
         if self.faults.no_fsync or (self.faults.full_yes and self.faults.full):
             future.set_result(None)
@@ -185,8 +191,34 @@ class Disk:
 
     def settle(self) -> bool:
         """Whether what is synced can be read; it can when this is asked again a little later."""
-        settled, self._settled = self._settled is None, None
+        settled = self._settled is None and not self._later
+        self._store_later()
+        self._settled = None
         return settled
+
+    def write_later(self, batch: WriteBatch) -> None:
+        """Queues rows that a crash may lose though it keeps what follows them."""
+        if not self.faults.torn:
+            self._positions = self._positions.after(batch)
+        if not self._later:
+            self._world.after(self._settle_rng.uniform(0.0, self.faults.settle_max_s), self._settle_later, self._life)
+        self._later.append((self._given, batch))
+
+    def _settle_later(self, life: int) -> None:
+        if life != self._life or not self._later:
+            return
+        self._store_later()
+        if self._later:
+            self._world.after(_FULL_RETRY_S, self._settle_later, life)
+
+    def _store_later(self) -> None:
+        """What may be stored now of the rows that may come later: nothing that was handed over before is missing."""
+        while self._later and self._later[0][0] <= self._stored and not self.faults.full and not self.faults.stuck:
+            self._store_next_later()
+
+    def _store_next_later(self) -> None:
+        self._settled = None
+        self._store(self._later.pop(0)[1], later=True)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -205,9 +237,15 @@ class Disk:
         if self.faults.torn:
             for batch, _ in [*self._under_way, *self._waiting]:
                 self._store_torn(batch)
+            for _, batch in self._later:
+                self._store_torn(batch)
+            self._later = []
         elif under_way and self._rng.random() < 0.5:
             self._store_all(under_way)
-        self._waiting, self._under_way = [], []
+        if self._settle_rng.random() < 0.5:
+            self._store_later()
+        self._waiting, self._under_way, self._later = [], [], []
+        self._given = self._stored = 0
         self._group_max, self._retrying = 0, False
         self._positions = Positions(self._first - 1, self._last, self._rows_at[0], self._vote[0])
         self._settled = None
@@ -276,10 +314,15 @@ class Disk:
     def _store_all(self, batches: list[WriteBatch]) -> None:
         for batch in batches:
             self._store(batch)
+            self._stored += 1
         if self.on_truncate is not None and any(batch.truncate_from for batch in batches):
             self.on_truncate()
 
-    def _store(self, batch: WriteBatch) -> None:
+    def _store(self, batch: WriteBatch, *, later: bool = False) -> None:
+        if not later and (batch.rows_index or batch.compact_through):
+            # It does not overtake its like.
+            while self._later and self._later[0][0] <= self._stored:
+                self._store_next_later()
         held = Positions(self._first - 1, self._last, self._rows_at[0])
         if held.restarted_by(batch):
             self._entries.clear()
@@ -291,7 +334,7 @@ class Disk:
             self._append(entry)
         if batch.vote is not None:
             self._vote = (batch.vote[0], "") if self.faults.lost_vote else batch.vote
-        if batch.rows_index and self._settled is None and not self.faults.torn:
+        if batch.rows_index and self._settled is None and not later and not self.faults.torn:
             self._settled = self._rows_at[0], dict(self._rows)
             self._world.after(self._settle_rng.uniform(0.0, self.faults.settle_max_s), self._settle, self._life)
         self._rows.update(batch.row_puts)

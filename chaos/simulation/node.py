@@ -291,6 +291,8 @@ class Node:
         if effects.write is not None:
             number, batch = effects.write
             self.disk.write(batch).add_done_callback(partial(self._synced, self.life, number))
+        if effects.rows is not None:
+            self.disk.write_later(effects.rows)
         for peer, message in effects.sends:
             self._network.send(self.name, peer, host.epoch_of(peer), wire.encode(message))
         for proposal, answer in effects.answers:

@@ -146,6 +146,35 @@ def test_rows_that_are_durable_can_be_read_at_once_only_when_they_have_settled()
     assert (index, list(rows)) == (2, [(b"a", b"2")])
 
 
+def test_rows_that_come_later_are_lost_with_the_process_or_not_and_what_follows_them_is_kept() -> None:
+    outcomes = set()
+    for seed in range(20):
+        world, store = disk(seed, settle_max_s=10.0)
+        store.write(WriteBatch(appends=entries(1, 5)))
+        store.write_later(WriteBatch(row_puts=[(b"a", b"1")], rows_index=3, rows_term=1, compact_through=2))
+        store.write(WriteBatch(appends=entries(6, 6)))
+        world.run_until(0.1)
+        store.crash()
+        loaded = store.load()
+        outcomes.add((loaded.first_index, loaded.rows_index, loaded.last_index))
+        assert dict(store.rows()) == ({b"a": b"1"} if loaded.rows_index else {})
+    assert outcomes == {(1, 0, 6), (3, 3, 6)}
+
+
+def test_rows_that_come_later_are_there_for_who_reads_all_and_before_others_of_their_kind() -> None:
+    world, store = disk(settle_max_s=10.0)
+    store.write(WriteBatch(appends=entries(1, 5)))
+    world.run_until(0.1)
+    store.write_later(WriteBatch(row_puts=[(b"a", b"1")], rows_index=3, rows_term=1))
+    assert store.settled_rows_index == 0
+    store.write(WriteBatch(row_puts=[(b"a", b"2")], rows_index=4, rows_term=1))
+    world.run_until(0.2)
+    assert list(store.rows()) == [(b"a", b"2")]
+    store.write_later(WriteBatch(row_puts=[(b"b", b"3")], rows_index=5, rows_term=1))
+    assert list(store.rows()) == [(b"a", b"2"), (b"b", b"3")]
+    assert store.load().rows_index == 5
+
+
 def test_a_disk_that_lies_answers_before_anything_is_stored() -> None:
     _, store = disk()
     store.faults.no_fsync = True

@@ -41,6 +41,22 @@ def schedule() -> list[WriteBatch]:
     return batches
 
 
+def parted() -> list[tuple[WriteBatch, WriteBatch | None]]:
+    """The same, with the rows of some batches as what may come later, and none in the others."""
+    parts: list[tuple[WriteBatch, WriteBatch | None]] = []
+    for batch in schedule():
+        rows = WriteBatch(
+            row_puts=batch.row_puts,
+            row_deletes=batch.row_deletes,
+            rows_index=batch.rows_index,
+            rows_term=batch.rows_term,
+            compact_through=batch.compact_through,
+        )
+        entries_alone = WriteBatch(truncate_from=batch.truncate_from, appends=batch.appends, vote=batch.vote)
+        parts.append((entries_alone, rows if batch.rows_index else None))
+    return parts
+
+
 def kill_at(wanted: str, nth: int) -> None:
     """Has this process killed when it reaches a point for the n-th time."""
     seen = 0
@@ -85,6 +101,21 @@ def writing(directory: Path) -> None:
     store.close()
 
 
+def parting(directory: Path) -> None:
+    store = open_store(directory, map_size_bytes=64 << 10, compaction_chunk=1, **OPTIONS)
+    for number, (batch, rows) in enumerate(parted(), 1):
+        if not store.write_at_once(batch):
+            store.write(batch).result()
+        say(str(number))
+        if rows is not None:
+            store.write_later(rows)
+    while not store.settle():
+        time.sleep(0.001)
+    while store._writer.durable.deletion_due:
+        time.sleep(0.001)
+    store.close()
+
+
 def snapshotting(directory: Path) -> None:
     # A map that has to grow would end the snapshot.
     store = open_store(directory, snapshots_kept=1, map_size_bytes=8 << 20, **OPTIONS)
@@ -120,4 +151,6 @@ if __name__ == "__main__":
     scenario, directory, point, nth, ahead = sys.argv[1:]
     OPTIONS["ahead_bytes"] = int(ahead)
     kill_at(point, int(nth))
-    {"writing": writing, "snapshotting": snapshotting, "installing": installing}[scenario](Path(directory))
+    {"writing": writing, "parting": parting, "snapshotting": snapshotting, "installing": installing}[scenario](
+        Path(directory)
+    )

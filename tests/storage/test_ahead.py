@@ -11,7 +11,16 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from resourcelease.storage import CorruptStore, InvalidBatch, LmdbStore, StoreStopped, WriteBatch, points
+from resourcelease.storage import (
+    CorruptStore,
+    InvalidBatch,
+    LmdbStore,
+    StorageError,
+    StoreState,
+    StoreStopped,
+    WriteBatch,
+    points,
+)
 
 from .model import Model, append, held, open_store
 from .test_failstop import fail_at
@@ -56,6 +65,67 @@ def test_what_is_at_once_durable_is_read_back(opened: Opener, tmp_path: Path) ->
     again.close()
     assert held(store) == model, "reading makes it settle"
     assert store.stats().commits == 1
+
+
+def test_rows_that_come_later_hold_nothing_up_and_are_not_in_the_log_ahead(opened: Opener, tmp_path: Path) -> None:
+    store = lazy(opened)
+    model = Model()
+    batch = append(1, 3)
+    assert store.write_at_once(batch)
+    model.apply(batch)
+    # Far more than the log ahead has room for.
+    rows = WriteBatch(row_puts=[(b"%d" % n, bytes(5000)) for n in range(100)], rows_index=2, rows_term=1)
+    rows.compact_through = 1
+    store.write_later(rows)
+    batch = append(4, 5)
+    store.write(batch).result(10)
+    assert store.stats().commits == 0, "nothing has settled yet"
+    assert store.load()[2:] == (0, 0, 1, 5)
+    assert store.settled_rows_index == 0
+    without = model.copy()
+    without.apply(batch)
+    again = open_store(killed(store, tmp_path / "copy"))
+    assert held(again) == without, "killed now, it is what it was before these rows"
+    again.close()
+    model.apply(rows)
+    model.apply(batch)
+    assert dict(store.rows()) == model.rows
+    assert held(store) == model
+    assert store.settled_rows_index == 2
+
+
+def test_other_rows_do_not_overtake_those_that_come_later(opened: Opener) -> None:
+    store = lazy(opened)
+    store.write(append(1, 3)).result(10)
+    store.write_later(WriteBatch(row_puts=[(b"a", b"1"), (b"b", b"1")], rows_index=2, rows_term=1))
+    store.write(WriteBatch(row_puts=[(b"a", b"2")], rows_index=3, rows_term=1)).result(10)
+    assert dict(store.rows()) == {b"a": b"2", b"b": b"1"}
+    assert store.load().rows_index == 3
+
+
+def test_rows_that_cannot_be_stored_stop_the_store(opened: Opener) -> None:
+    store = lazy(opened)
+    store.write(append(1, 3)).result(10)
+    fail_at("commit.applied", OSError(errno.EIO, "the disk is broken"))
+    store.write_later(WriteBatch(row_puts=[(b"a", b"1")], rows_index=2, rows_term=1))
+    with pytest.raises(StorageError, match="the disk is broken"):
+        dict(store.rows())
+    assert store.status.state is StoreState.STOPPED
+    with pytest.raises(StoreStopped):
+        store.write(append(4, 4)).result(10)
+
+
+@pytest.mark.parametrize("ahead_bytes", [0, AHEAD])
+def test_rows_that_cannot_be_stored_leave_what_is_durable_readable(opened: Opener, ahead_bytes: int) -> None:
+    store = lazy(opened, ahead_bytes=ahead_bytes)
+    store.write(append(1, 3)).result(10)
+    assert dict(store.rows()) == {}, "all has settled"
+    fail_at("commit.applied", OSError(errno.EIO, "the disk is broken"))
+    store.write_later(WriteBatch(row_puts=[(b"a", b"1")], rows_index=2, rows_term=1))
+    assert dict(store.rows()) == {}
+    assert store.status.state is StoreState.STOPPED
+    assert len(list(store.entries(1, 3))) == 3
+    assert not store.settle(), "who needs them to be there is not told that they are"
 
 
 def test_no_batch_at_once_while_others_wait(opened: Opener) -> None:

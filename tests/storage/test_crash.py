@@ -14,7 +14,7 @@ from resourcelease.storage import LmdbStore, WriteBatch
 from resourcelease.storage.points import POINTS
 
 from . import crash_child
-from .crash_child import SNAPSHOT_AFTER, WRITES, schedule
+from .crash_child import SNAPSHOT_AFTER, WRITES, parted, schedule
 from .model import Model, append, entries, held, open_store, prefixes
 
 STATES = prefixes(schedule())
@@ -84,6 +84,35 @@ def test_killed_while_writing(tmp_path: Path, point: str, nth: int, ahead: int) 
         assert held(store) != STATES[len(said)], "what was synced and not yet told is there, too"
     store.close()
     check_use(tmp_path / "node")
+
+
+@pytest.mark.parametrize("ahead", [0, AHEAD])
+@pytest.mark.parametrize(("point", "nth"), WRITING)
+def test_killed_while_rows_come_later(tmp_path: Path, point: str, nth: int, ahead: int) -> None:
+    """All that was acknowledged is there, with the rows of some moment before, whole, and the entries behind them."""
+    if point.startswith("ahead.") and not ahead:
+        pytest.skip("there is no log ahead")
+    said = run("parting", tmp_path / "node", point, nth, ahead)
+    store = open_store(tmp_path / "node")
+    found = held(store)
+    store.close()
+    fits = []
+    journal, batches = Model(), []
+    for number, (batch, rows) in enumerate([(WriteBatch(), None), *parted()]):
+        journal.apply(batch)
+        if rows is not None:
+            batches.append(rows)
+        if number >= len(said):
+            fits += [_with_rows(journal, batches[:count]) for count in range(len(batches) + 1)]
+    assert found in fits
+    check_use(tmp_path / "node")
+
+
+def _with_rows(journal: Model, batches: list[WriteBatch]) -> Model:
+    model = journal.copy()
+    for batch in batches:
+        model.apply(batch)
+    return model
 
 
 @pytest.mark.parametrize("ahead", [0, AHEAD])

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from resourcelease.storage import InvalidBatch, JournalEntry, LmdbStore, WriteBatch
 
-from .model import Model, held, open_store
+from .model import Model, append, held, open_store
 
 KEYS = st.sampled_from([b"a", b"b", b"bb", b"c", b"k" * 511])
 DATA = st.one_of(st.binary(max_size=30), st.integers(3000, 20_000).map(bytes))
@@ -32,6 +32,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.models = [Model(), Model()]
         self.stores = [self.open(0), self.open(1)]
         self.pending: list[Future[None]] = []
+        # Nodes with rows that may come later and are not known to have.
+        self.later: set[int] = set()
 
     def open(self, node: int) -> LmdbStore:
         return open_store(self.root / str(node), node_id=f"n{node}", ahead_bytes=self.ahead_bytes, settle_s=0.002)
@@ -48,13 +50,30 @@ class StoreMachine(RuleBasedStateMachine):
             self.pending.append(self.stores[node].write(batch))
         self.models[node].apply(batch)
 
+    @precondition(lambda self: any(model.last_index > model.rows_index for model in self.models))
+    @rule(data=st.data())
+    def write_later(self, data: st.DataObject) -> None:
+        node = data.draw(
+            st.sampled_from([at for at in (0, 1) if self.models[at].last_index > self.models[at].rows_index])
+        )
+        model = self.models[node]
+        batch = data.draw(_rows(model))
+        self.stores[node].write_later(batch)
+        model.apply(batch)
+        self.later.add(node)
+
     @rule(node=NODES)
     def look_at_positions(self, node: int) -> None:
         """What is durable in the log ahead counts, settled or not."""
         self.settle()
         loaded, model = self.stores[node].load(), self.models[node]
-        assert loaded[:4] == (model.term, model.voted_for, model.rows_index, model.rows_term)
-        assert loaded[4:] == (model.first_index, model.last_index)
+        assert (loaded.term, loaded.voted_for, loaded.last_index) == (model.term, model.voted_for, model.last_index)
+        if node in self.later:
+            assert loaded.rows_index <= model.rows_index
+            assert loaded.first_index <= model.first_index
+        else:
+            assert (loaded.rows_index, loaded.rows_term) == (model.rows_index, model.rows_term)
+            assert loaded.first_index == model.first_index
 
     @rule(node=NODES, ahead=st.integers(1, 50), head=st.integers(0, 3), value=DATA)
     def replace_everything(self, node: int, ahead: int, head: int, value: bytes) -> None:
@@ -74,16 +93,21 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending.append(self.stores[node].write(batch))
         model.apply(batch)
 
-    @rule(node=NODES, wrong=st.sampled_from(["gap", "compaction", "rows"]))
-    def refuse(self, node: int, wrong: str) -> None:
+    @rule(node=NODES, wrong=st.sampled_from(["gap", "compaction", "rows", "entry", "vote"]), later=st.booleans())
+    def refuse(self, node: int, wrong: str, later: bool) -> None:
         last = self.models[node].last_index
         batch = {
             "gap": WriteBatch(appends=[JournalEntry(last + 2, 1, b"")]),
             "compaction": WriteBatch(compact_through=last + 1),
             "rows": WriteBatch(rows_index=last + 1, rows_term=1),
+            "entry": append(last + 1, last + 1),
+            "vote": WriteBatch(vote=(99, "n0")),
         }[wrong]
         try:
-            self.stores[node].write(batch)
+            if later or wrong in ("entry", "vote"):
+                self.stores[node].write_later(batch)
+            else:
+                self.stores[node].write(batch)
         except InvalidBatch:
             return
         raise AssertionError(f"{wrong} was taken")
@@ -93,6 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores[node].close()
         self.settle()
         self.stores[node] = self.open(node)
+        self.later.discard(node)
 
     @precondition(lambda self: self.models[0].rows_index != self.models[1].rows_index)
     @rule(extra=DATA)
@@ -122,7 +147,10 @@ class StoreMachine(RuleBasedStateMachine):
     def compare(self) -> None:
         self.settle()
         for store, model in zip(self.stores, self.models, strict=True):
+            # Reading rows has everything settle.
+            dict(store.rows())
             assert held(store) == model
+        self.later.clear()
 
     def teardown(self) -> None:
         self.compare()
@@ -153,6 +181,17 @@ def _batches(draw: st.DrawFn, model: Model) -> WriteBatch:
         batch.rows_term = draw(st.integers(1, 5))
     if rows_index and draw(st.booleans()):
         batch.compact_through = draw(st.integers(1, rows_index))
+    return batch
+
+
+@st.composite
+def _rows(draw: st.DrawFn, model: Model) -> WriteBatch:
+    """Rows that the journal leads to, sometimes more than the log ahead has room for."""
+    batch = WriteBatch(rows_index=draw(st.integers(model.rows_index + 1, model.last_index)), rows_term=1)
+    batch.row_puts = draw(st.lists(st.tuples(KEYS, DATA), max_size=3))
+    batch.row_deletes = draw(st.lists(KEYS, max_size=2))
+    if draw(st.booleans()):
+        batch.compact_through = draw(st.integers(1, batch.rows_index))
     return batch
 
 

@@ -28,6 +28,8 @@ class Effects:
     sends: list[tuple[str, Message]] = field(default_factory=list)
     # (number, batch): call ``durable(number)`` after its fsync.
     write: tuple[int, WriteBatch] | None = None
+    # Rows for ``write_later``, behind ``write``.
+    rows: WriteBatch | None = None
     # (proposal number, its results, or why there are none).
     answers: list[tuple[int, Sequence[Any] | Exception]] = field(default_factory=list)
     applied: list[Applied] = field(default_factory=list)

@@ -3,7 +3,8 @@
 Inputs are ``receive``, ``opened``, ``closed``, ``durable`` and ``propose``; they only take note. ``turn`` does the work
 and returns what is to be done about it. The order of the duties is the safety of the protocol:
 
-1. hand ``Effects.write`` to the store before the next turn, and call ``durable`` when its fsync is back;
+1. hand ``Effects.write`` to the store before the next turn, and call ``durable`` when its fsync is back; behind it
+   ``Effects.rows``, for which nobody waits;
 2. send ``Effects.sends``, in order to each peer; what may not leave before an fsync is not among them until then;
 3. give answers and records to whoever waits.
 
@@ -89,9 +90,9 @@ class Host:
         self._behind = WriteBehind(
             journal=self._journal,
             membership=self.membership,
-            durability=self._durability,
             settings=settings,
             rows_index=recovered.rows_index,
+            stored=lambda: store.settled_rows_index,
             now=now,
         )
         self._votes, self._promises = VoteBox(), Promises(node_id)
@@ -595,4 +596,5 @@ class Host:
         batch = self._journal.take_batch()
         if batch is not None:
             self._effects.write = (self._durability.written(self._journal.last_index, self._now), batch)
+        self._effects.rows = self._journal.take_rows()
         self._effects.sends = self._outbox.leave(self._raft.term)

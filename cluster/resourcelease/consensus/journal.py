@@ -1,7 +1,8 @@
 """The Raft log as the library sees it, and as the next write to disk.
 
 The library calls the methods with its own names. Reads are served from memory; changes are gathered into one
-``WriteBatch`` a turn, so that what one turn did becomes durable whole or not at all.
+``WriteBatch`` a turn, so that what one turn did becomes durable whole or not at all. Rows that the journal leads to are
+a batch of their own, for which nothing has to wait.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,6 +35,7 @@ class Journal:
         self._newborn = newborn
         self._pending = WriteBatch()
         self._dirty = False
+        self._rows: WriteBatch | None = None
         self._bytes = sum(len(entry[0]) for entry in self._entries)
         # Told (index, command) of each entry that comes, and the first index of those that go.
         self.on_append: Callable[[int, bytes], None] = _ignore
@@ -77,17 +79,35 @@ class Journal:
         return self.entry(index)[2]
 
     def compact(self, through: int) -> None:
-        """Drops entries up to ``through``, included, from memory and, with the same batch as the rows, from disk."""
+        """Drops entries up to ``through``, included, from memory and, with the next batch, from disk."""
+        if self._drop(through):
+            self._pending.compact_through = through
+            self._dirty = True
+
+    def _drop(self, through: int) -> bool:
         if through < self.first_index:
-            return
+            return False
         count = through - self.first_index + 1
         self._bytes -= sum(len(entry[0]) for entry in self._entries[:count])
         del self._entries[:count]
-        self._pending.compact_through = through
-        self._dirty = True
+        return True
+
+    def write_rows_later(
+        self, puts: list[tuple[bytes, bytes]], deletes: list[bytes], index: int, term: int, through: int
+    ) -> None:
+        """State rows that the entries up to ``index`` lead to; entries up to ``through`` go with them."""
+        dropped = through if self._drop(through) else 0
+        self._rows = WriteBatch(
+            row_puts=puts, row_deletes=deletes, rows_index=index, rows_term=term, compact_through=dropped
+        )
+
+    def take_rows(self) -> WriteBatch | None:
+        """What ``write_rows_later`` was given since the last call, or None; to be written behind ``take_batch``."""
+        rows, self._rows = self._rows, None
+        return rows
 
     def write_rows(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes], index: int, term: int) -> None:
-        """Adds state rows to the next batch, and the position that the stored rows then stand for."""
+        """Rows from elsewhere, in the next batch: what the journal holds does not lead to them."""
         self._pending.row_puts.extend(puts)
         self._pending.row_deletes.extend(deletes)
         self._pending.rows_index = index

@@ -405,6 +405,8 @@ class Consensus:
         # Sent first: the way to another disk and back is longer than that to this one.
         self._send(effects.sends)
         awaited = effects.write is not None and self._write(*effects.write)
+        if effects.rows is not None:
+            self._store.write_later(effects.rows)
         self._carry_out(effects)
         return awaited or self._host.unfinished
 

@@ -48,10 +48,11 @@ class Settings:
     # Proposals that wait here for a leader or for room; more are refused.
     pending_max: int = 100_000
 
-    # State rows are written behind after so many entries, bytes or seconds, whatever comes first. They are gathered in
-    # one turn of the loop, on all nodes at the same entry: that is to stay a matter of a millisecond or two.
+    # State rows are written behind after so many entries, bytes or seconds, whatever comes first, and not before those
+    # that were written last are stored. They are gathered in one turn of the loop, often on all nodes at the same
+    # entry: that is to stay a matter of a few milliseconds.
     flush_entries: int = 250
-    flush_bytes: int = 16 * _MIB
+    flush_bytes: int = 1 * _MIB
     flush_s: float = 5.0
     # The journal keeps this much behind the stored rows, so that a short absence costs no snapshot.
     keep_entries: int = 10_000

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from resourcelease.consensus.api import EventLog, Machine
-from resourcelease.consensus.guards import Durability
 from resourcelease.consensus.journal import Journal
 from resourcelease.consensus.members import MEMBERS_ROW, Membership, pack_members
 from resourcelease.consensus.settings import Settings
@@ -31,6 +30,9 @@ class WriteBehind:
 
     Where there is a ``log`` of events, rows wait until it is durable as far as they stand: what it lacks after a crash
     is derived again from older rows and the journal, and from newer ones it could not be.
+
+    Nobody waits for rows, and entries do not wait behind them. Until they are ``stored`` no others follow, so that what
+    changes often is stored once.
     """
 
     def __init__(
@@ -38,18 +40,17 @@ class WriteBehind:
         *,
         journal: Journal,
         membership: Membership,
-        durability: Durability,
         settings: Settings,
         rows_index: int,
+        stored: Callable[[], int],
         now: float,
     ) -> None:
         self._journal = journal
         self._membership = membership
-        self._durability = durability
         self._settings = settings
+        # What the rows that were written last stand for, and those that are stored.
         self._rows_index = rows_index
-        # The batch that carries rows and is not yet on disk; 0 for none.
-        self._batch = 0
+        self._stored = stored
         # Rows that wait for the log.
         self._taken: _Taken | None = None
         self._written_at = now
@@ -71,14 +72,18 @@ class WriteBehind:
         """When there will be something to do, if nothing else happens."""
         if self._taken is not None:
             return self._written_at + _LOOK_S
-        return self._written_at + self._settings.flush_s if applied_index > self._rows_index else None
+        if applied_index <= self._rows_index or self._on_their_way:
+            return None
+        return self._written_at + self._settings.flush_s
+
+    @property
+    def _on_their_way(self) -> bool:
+        return self._stored() < self._rows_index
 
     def turn(self, now: float, index: int, machine: Machine, floor: Callable[[], int | None]) -> None:
         """Stores rows if it is time. ``index`` is what is applied; ``floor`` gives the first entry that must stay."""
-        if self._batch and self._durability.covers(self._batch):
-            self._batch = 0
         if self._taken is None:
-            if self._batch or index <= max(self._rows_index, 1) or not self._due(now, index):
+            if index <= max(self._rows_index, 1) or not self._due(now, index) or self._on_their_way:
                 return
             puts, deletes = machine.take_changes()
             members = (MEMBERS_ROW, pack_members(self._membership.at(index)))
@@ -94,10 +99,9 @@ class WriteBehind:
     def _store(self, taken: _Taken, floor: int | None) -> None:
         self._taken = None
         self._rows_index = taken.index
-        self._journal.write_rows(taken.puts, taken.deletes, taken.index, taken.term)
+        through = self._cut(taken.index, floor)
+        self._journal.write_rows_later(taken.puts, taken.deletes, taken.index, taken.term, through)
         self._membership.compacted(taken.index)
-        self._batch = self._durability.last_batch + 1
-        self._compact(taken.index, floor)
 
     def _due(self, now: float, index: int) -> bool:
         settings = self._settings
@@ -107,12 +111,12 @@ class WriteBehind:
             or now - self._written_at >= settings.flush_s
         )
 
-    def _compact(self, index: int, floor: int | None) -> None:
-        """Cuts what no follower is likely to need; rows and journal go in one transaction (guard **align**)."""
+    def _cut(self, index: int, floor: int | None) -> int:
+        """Up to where no follower is likely to need entries; rows and cut are one transaction (guard **align**)."""
         # The last two entries that the rows cover stay: the library begins its log, and each snapshot, with them.
         through = index - 2
         if self._journal.size_bytes <= self._settings.keep_bytes:
             through = min(through, self._journal.last_index - self._settings.keep_entries)
         if floor is not None:
             through = min(through, floor - 2)
-        self._journal.compact(through)
+        return through

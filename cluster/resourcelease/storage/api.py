@@ -2,7 +2,8 @@
 
 Two things stand behind this interface: the LMDB store of a real node, and the simulator's disk, which loses what was
 not synced. Order is the contract: batches become durable in the order they were given to ``write``, each batch whole or
-not at all, and the future of a batch is done only after the fsync that covers it.
+not at all, and the future of a batch is done only after the fsync that covers it. Rows that only repeat what the
+journal says have time: ``write_later`` takes them.
 """
 
 from collections.abc import Iterator
@@ -88,6 +89,13 @@ class Store(Protocol):
 
     def write(self, batch: WriteBatch) -> "Future[None]":
         """Queues a batch; the future ends after its fsync, or with the error that stopped the store."""
+
+    def write_later(self, batch: WriteBatch) -> None:
+        """Queues rows that the journal leads to, and a compaction: whole, and in order with all that came before.
+
+        What comes afterwards does not wait for them, and a crash may keep it and lose them: the rows are then those of
+        before, and the journal still has what follows these. ``settled_rows_index`` tells how far they have come.
+        """
 
     def close(self) -> None:
         """Finishes what was queued and lets go of the files."""

@@ -36,6 +36,8 @@ class Write:
     done: Done
     # Its number in the log ahead, if it is durable there.
     ahead: int = 0
+    # Whether it may come to be durable after what follows it.
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)

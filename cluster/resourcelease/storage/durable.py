@@ -66,6 +66,14 @@ class Durable(NamedTuple):
         vote = self.vote if batch.vote is None else Vote(*batch.vote)
         return self._replace(positions=self.positions.after(batch), vote=vote, rows=rows, ahead=ahead or self.ahead)
 
+    def with_rows(self, other: "Durable") -> "Durable":
+        """The same with the rows of another, where these are newer, and with what they allowed to be compacted."""
+        if other.rows.entry <= self.rows.entry:
+            return self
+        compacted = max(self.positions.compacted, other.positions.compacted)
+        positions = self.positions._replace(compacted=compacted, rows_index=other.rows.entry)
+        return self._replace(positions=positions, rows=other.rows)
+
     @property
     def deletion_due(self) -> bool:
         """Whether compacted entries are still there."""

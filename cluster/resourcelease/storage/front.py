@@ -1,7 +1,9 @@
 """Where batches arrive. Most are durable in the log ahead at once and settle in LMDB later; others go there directly.
 
 The order is kept whichever way they take. A batch that goes to LMDB directly, because it is large, or because the log
-ahead has no room, or a task, holds back all that come after it until it is done.
+ahead has no room, or a task, holds back all that come after it until it is done. Rows that may come later hold nothing
+back: they settle between what came before and after them, and what the log ahead tells after a crash is as true without
+them, since it holds no other rows meanwhile.
 """
 
 import time
@@ -44,6 +46,9 @@ class Front:
         # Batches and tasks that went to LMDB directly, and how many of them have ended there.
         self._direct = 0
         self._direct_done = 0
+        # Batches that may come later, and how many of them LMDB has.
+        self._later = 0
+        self._later_done = 0
         # What was durable after the last batch of the log ahead.
         self._told = durable()
         self._flush_s = 0.0
@@ -56,11 +61,16 @@ class Front:
     def _newest(self) -> Durable:
         # Looked at in this order: what settles in between is in the second.
         told, durable = self._told, self._durable()
-        return told if told.ahead > durable.ahead else durable
+        return told.with_rows(durable) if told.ahead > durable.ahead else durable
 
     @property
     def settled(self) -> bool:
-        """Whether LMDB holds all that is durable."""
+        """Whether LMDB holds all that is durable, and the rows that may come later."""
+        return self._later == self._later_done and self.settled_but_for_rows
+
+    @property
+    def settled_but_for_rows(self) -> bool:
+        """Whether nothing is on its way but rows that may come later."""
         return self._ahead is None or self._ahead.settled
 
     def hurry(self) -> None:
@@ -81,13 +91,16 @@ class Front:
 
     def put(self, item: Write | Task) -> bool:
         """Queues an item behind all others; False when the store has stopped."""
-        if self._ahead is None:
-            return self._committer.put(item)
         if self._committer.stopped:
             return False
         with self._changed:
             if self._closing:
                 return False
+            if isinstance(item, Write) and item.later:
+                item = Write(item.batch, self._came, later=True)
+                self._later += 1
+            if self._ahead is None:
+                return self._committer.put(item)
             if self._worker is None:
                 self._worker = Thread(target=self._run, name="log-ahead", daemon=True)
                 self._worker.start()
@@ -127,7 +140,7 @@ class Front:
         size = 0
         while self._queue:
             item = self._queue[0]
-            size += batch_bytes(item.batch) if isinstance(item, Write) else 0
+            size += batch_bytes(item.batch) if isinstance(item, Write) and not item.later else 0
             if group and (isinstance(item, Task) or size > _AHEAD_BYTES):
                 break
             group.append(self._queue.popleft())
@@ -139,7 +152,8 @@ class Front:
         writes = [item for item in group if isinstance(item, Write)]
         if len(writes) == len(group) and self._append(ahead, writes):
             for write in writes:
-                self._committer.tell(write.done, None)
+                if not write.later:
+                    self._committer.tell(write.done, None)
             self._committer.tell_listeners()
             return
         for item in group:
@@ -149,15 +163,20 @@ class Front:
         """Makes batches durable in the log ahead; False when they have to go another way."""
         if self._direct != self._direct_done or self._committer.stopped:
             return False
-        if sum(batch_bytes(write.batch) for write in writes) > _AHEAD_BYTES:
+        urgent = [write.batch for write in writes if not write.later]
+        if sum(map(batch_bytes, urgent)) > _AHEAD_BYTES:
             return False
-        payload = ahead.pack([write.batch for write in writes])
+        if self._later != self._later_done and any(batch.rows_index or batch.compact_through for batch in urgent):
+            return False
+        payload = ahead.pack(urgent)
         if not ahead.has_room(len(payload)):
             return False
         began = time.perf_counter()
         told = self._newest()
+        number = ahead.number
         try:
-            last = ahead.append(payload, len(writes))
+            if urgent:
+                ahead.append(payload, len(urgent))
         except AheadFull:
             return False
         except Exception as error:
@@ -165,14 +184,23 @@ class Front:
             failure.__cause__ = error
             self._committer.halt(failure)
             return False
-        self._flush_s += _NEWEST * (time.perf_counter() - began - self._flush_s)
-        for number, write in enumerate(writes, last - len(writes) + 1):
+        if urgent:
+            self._flush_s += _NEWEST * (time.perf_counter() - began - self._flush_s)
+        for write in writes:
+            if write.later:
+                self._committer.put_behind(write)
+                continue
+            number += 1
             told = told.after(write.batch, number)
             self._committer.put_behind(Write(write.batch, _ignore, number))
         self._told = told
         if ahead.filling:
             self._committer.hurry()
         return True
+
+    def _came(self, error: Exception | None) -> None:
+        if error is None:
+            self._later_done += 1
 
     def _go_direct(self, item: Write | Task) -> None:
         self._direct += 1

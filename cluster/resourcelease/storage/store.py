@@ -11,7 +11,7 @@ from resourcelease.storage.api import Identity, JournalEntry, Loaded, WriteBatch
 from resourcelease.storage.background import Background, unstoppable
 from resourcelease.storage.committer import Committer, Done, Task, Write
 from resourcelease.storage.durable import Durable
-from resourcelease.storage.errors import CorruptStore, EntryNotHeld, SnapshotRefused, StorageError
+from resourcelease.storage.errors import CorruptStore, EntryNotHeld, InvalidBatch, SnapshotRefused, StorageError
 from resourcelease.storage.founding import check_exists, open_ahead, open_environment
 from resourcelease.storage.front import Front
 from resourcelease.storage.install import Staged, after_install, install, stage
@@ -196,6 +196,15 @@ class LmdbStore:
         finally:
             self._order.release()
 
+    def write_later(self, batch: WriteBatch) -> None:
+        """Queues rows that the journal leads to, and a compaction, for LMDB; what comes afterwards does not wait.
+
+        Raises ``InvalidBatch``, and queues nothing, when the batch contradicts those before it, or holds anything else.
+        """
+        if batch.truncate_from or batch.appends or batch.vote is not None:
+            raise InvalidBatch("only rows and a compaction can be written later")
+        self._put(Write(batch, _ignore, later=True), lambda ahead: ahead.after(batch))
+
     def settle(self) -> bool:
         """Whether ``rows`` and ``entries`` can be read now without waiting; if not, sees to it that they soon can."""
         if self._front.settled:
@@ -320,6 +329,8 @@ class LmdbStore:
         while not self.settle() and not self._committer.is_here:
             self._group_ended.clear()
             if self.status.state is not StoreState.OPEN:
+                if self._front.settled_but_for_rows:
+                    return
                 raise StorageError(
                     f"what was written last to {self._layout.root} cannot be read yet: {self.status.reason}"
                 )
@@ -332,3 +343,7 @@ class LmdbStore:
         except CorruptStore as error:
             self._committer.halt(error)
             raise
+
+
+def _ignore(_error: Exception | None) -> None:
+    """Nobody waits for rows; that the store has stopped the next batch tells."""
