@@ -26,7 +26,8 @@ SETTINGS = Settings(
     keep_entries=2,
     keep_bytes=1,
 )
-OPTIONS = StoreOptions(ballast_bytes=0, map_size_bytes=16 << 20)
+# They settle soon, too.
+OPTIONS = StoreOptions(ballast_bytes=0, map_size_bytes=16 << 20, settle_s=0.005)
 
 
 def open_store(directory: Path) -> LmdbStore:
