@@ -116,6 +116,35 @@ def test_rows_that_cannot_be_stored_stop_the_store(opened: Opener) -> None:
 
 
 @pytest.mark.parametrize("ahead_bytes", [0, AHEAD])
+def test_nothing_has_settled_while_rows_are_on_their_way(opened: Opener, ahead_bytes: int) -> None:
+    """Who replaces all rows has to know of each that is there by then."""
+    store = lazy(opened, ahead_bytes=ahead_bytes)
+    store.write(append(1, 3)).result(10)
+    assert dict(store.rows()) == {}
+    assert store.settle()
+    begun, gate = threading.Event(), threading.Event()
+
+    def hook(point: str) -> None:
+        if point == "commit.begun":
+            begun.set()
+            gate.wait(10)
+
+    points.set_hook(hook)
+    store.write_later(WriteBatch(row_puts=[(b"a", b"1")], rows_index=2, rows_term=1))
+    assert not store.settle(), "not in the queue"
+    for _ in range(1000):
+        # What has not come out of the queue cannot be hurried; who wants it asks again.
+        assert not store.settle()
+        if begun.wait(0.01):
+            break
+    assert not store.settle(), "nor while they are written"
+    points.set_hook(None)
+    gate.set()
+    assert dict(store.rows()) == {b"a": b"1"}
+    assert store.settle()
+
+
+@pytest.mark.parametrize("ahead_bytes", [0, AHEAD])
 def test_rows_that_cannot_be_stored_leave_what_is_durable_readable(opened: Opener, ahead_bytes: int) -> None:
     store = lazy(opened, ahead_bytes=ahead_bytes)
     store.write(append(1, 3)).result(10)
