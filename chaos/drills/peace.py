@@ -10,15 +10,20 @@ from chaos.drills.watch import Usage
 from resourcelease import v1
 from resourcelease.client import Client, ResourceLeaseError
 
-__all__ = ["WORK_OFF_S", "agreed", "looked_up", "usage_problems", "worked_off"]
+__all__ = ["WORK_OFF_S", "agreed", "looked_up", "remembered_mib", "usage_problems", "worked_off"]
 
 WORK_OFF_S = 40.0
-AGREE_S = 20.0
+# Every node reads its whole history for it, which takes long where many share two processors.
+AGREE_S = 60.0
 
 # What a node may have grown by, beyond its size before the faults. Its tail of events and its journal are in memory, so
 # the drill says how much of that.
 MORE_FILES = 40
 MORE_THREADS = 16
+# A node remembers the request id of an item for an hour after its end, in about half a KiB each, and may hold on to
+# twice that after it has loaded them.
+_REMEMBERED_S = 3600.0
+_REMEMBERED_KIB = 1.0
 
 _DEAD = v1.ItemState.ITEM_STATE_DEAD
 _COMPLETED = v1.EventType.EVENT_TYPE_COMPLETED
@@ -74,7 +79,7 @@ async def agreed(client: Client) -> list[str]:
     while True:
         problems: list[str] = []
         try:
-            answer = await client.verify(linearizable=True)
+            answer = await client.verify(linearizable=True, timeout=AGREE_S)
             if answer.ok:
                 return []
             problems = [f"{node.node_id}: {problem}" for node in answer.nodes for problem in node.problems]
@@ -83,6 +88,12 @@ async def agreed(client: Client) -> list[str]:
         if time.monotonic() > until:
             return [f"the nodes do not agree: {'; '.join(problems) or 'no reason was given'}"]
         await asyncio.sleep(0.5)
+
+
+def remembered_mib(calls: Iterable[Call], now: float) -> float:
+    """What a node may have grown by because it remembers what it was asked for within the last hour."""
+    named = {call.request for call in calls if call.kind == "enqueue" and call.end > now - _REMEMBERED_S}
+    return len(named) * _REMEMBERED_KIB / 1024
 
 
 def usage_problems(usages: Mapping[str, tuple[Usage | None, Usage]], more_mib: float) -> list[str]:

@@ -12,7 +12,7 @@ from chaos.drills.cluster import Cluster
 from chaos.drills.follow import Follower
 from chaos.drills.history import OK, UNKNOWN, Call, History
 from chaos.drills.outcome import Outcome
-from chaos.drills.peace import WORK_OFF_S, agreed, looked_up, usage_problems, worked_off
+from chaos.drills.peace import WORK_OFF_S, agreed, looked_up, remembered_mib, usage_problems, worked_off
 from chaos.drills.planted import plant_in
 from chaos.drills.scene import Broken, Drill, Scene
 from chaos.drills.shim import Shim
@@ -167,7 +167,8 @@ async def _peace(
     outcome.problems += await agreed(client)
     await watch.close()
     outcome.usage = {name: (before.get(name), after) for name, after in _usages(cluster).items()}
-    outcome.problems += usage_problems(outcome.usage, drill.more_mib)
+    more_mib = drill.more_mib + remembered_mib(outcome.calls, now)
+    outcome.problems += usage_problems(outcome.usage, more_mib)
 
 
 def _shims(cluster: Cluster) -> dict[str, Shim]:

@@ -19,7 +19,7 @@ from chaos.drills.checkers import (
 from chaos.drills.cluster import Cluster
 from chaos.drills.history import OK, Call, History, read
 from chaos.drills.node import Node
-from chaos.drills.peace import usage_problems
+from chaos.drills.peace import remembered_mib, usage_problems
 from chaos.drills.verdict import leftovers, log_problems
 from chaos.drills.watch import Usage
 from drills.stories import ack, enqueue, grant, life, look, write
@@ -135,6 +135,12 @@ def test_memory_and_files_that_stay_are_noticed() -> None:
     assert "memory" in usage_problems({"n1": (usual, Usage(900.0, 30, 12))}, 160.0)[0]
     assert "open files" in usage_problems({"n1": (usual, Usage(60.0, 300, 12))}, 160.0)[0]
     assert "threads" in usage_problems({"n1": (usual, Usage(60.0, 30, 120))}, 160.0)[0]
+
+
+def test_what_a_node_remembers_for_an_hour_is_not_taken_for_a_leak() -> None:
+    calls = [Call("p1", "enqueue", at, at + 0.1, OK, request=f"r{at}") for at in range(0, 4000, 2)]
+    retry = Call("p1", "enqueue", 3990.0, 3991.0, OK, request="r3990")
+    assert remembered_mib([*calls, retry, Call("w1", "beat", 3999.0, 3999.1, OK)], 4000.0) == 1800 / 1024
 
 
 def test_alarms_and_leftovers_of_nodes_are_noticed(tmp_path: Path) -> None:
