@@ -1,14 +1,29 @@
 """Python's garbage collector, in a process that holds millions of items."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["spare_the_old"]
+__all__ = ["all_stays", "spare_the_old"]
 
 # Never reached: the oldest generation is not collected unasked.
 _NEVER = 1 << 30
 # So many new objects are looked through together, and so many times that number before they count as old. Each is
 # looked at twice, whatever the numbers; they say how long everything stands still for it: two milliseconds.
 _YOUNG, _GENERATION = 2_000, 4
+
+
+@contextmanager
+def all_stays() -> Iterator[None]:
+    """Collects nothing meanwhile: of the hundreds of thousands of objects that a node loads, each is there to stay.
+
+    To look for cycles among them takes as long as to make them.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def spare_the_old() -> None:

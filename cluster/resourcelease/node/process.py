@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from resourcelease.consensus import Applied, Consensus, NotAllowed, Settings
 from resourcelease.events.exporter import Export, Exporter
 from resourcelease.frontdoor import DoorLimits, DoorSettings, FrontDoor, Replica
+from resourcelease.node.collector import all_stays
 from resourcelease.node.eventlog import EventLog
 from resourcelease.node.schema import LimitsSection, NodeConfig
 from resourcelease.node.statewatch import StateWatch
@@ -104,16 +105,17 @@ class Node:
         self._watch.attach(store)
         try:
             cluster_id = store.identity.cluster_id
-            self._consensus = Consensus(
-                store=store,
-                machines=self._watch.machines(cluster_id),
-                listen=config.peers.listen,
-                bootstrap=config.founders,
-                settings=self._settings,
-                tls=contexts,
-                on_applied=self._applied,
-                on_failure=self._fail,
-            )
+            with all_stays():
+                self._consensus = Consensus(
+                    store=store,
+                    machines=self._watch.machines(cluster_id),
+                    listen=config.peers.listen,
+                    bootstrap=config.founders,
+                    settings=self._settings,
+                    tls=contexts,
+                    on_applied=self._applied,
+                    on_failure=self._fail,
+                )
             self._log = log = await asyncio.to_thread(
                 EventLog.resume, config.node.dir, self._consensus, cluster_id, config.events, self._fail_from_afar
             )
