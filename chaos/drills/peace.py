@@ -9,6 +9,7 @@ from chaos.drills.history import OK, Call
 from chaos.drills.watch import Usage
 from resourcelease import v1
 from resourcelease.client import Client, ResourceLeaseError
+from resourcelease.model.options import QueueOptions
 
 __all__ = ["WORK_OFF_S", "agreed", "looked_up", "remembered_mib", "usage_problems", "worked_off"]
 
@@ -20,9 +21,9 @@ AGREE_S = 60.0
 # the drill says how much of that.
 MORE_FILES = 40
 MORE_THREADS = 16
-# A node remembers the request id of an item for an hour after its end, in about half a KiB each, and may hold on to
+# A node remembers the request id of an item for so long after its end, in about half a KiB each, and may hold on to
 # twice that after it has loaded them.
-_REMEMBERED_S = 3600.0
+_REMEMBERED_S = QueueOptions().dedup_window_ms / 1000.0
 _REMEMBERED_KIB = 1.0
 
 _DEAD = v1.ItemState.ITEM_STATE_DEAD
@@ -91,7 +92,7 @@ async def agreed(client: Client) -> list[str]:
 
 
 def remembered_mib(calls: Iterable[Call], now: float) -> float:
-    """What a node may have grown by because it remembers what it was asked for within the last hour."""
+    """What a node may have grown by because it remembers what it was asked for within that time."""
     named = {call.request for call in calls if call.kind == "enqueue" and call.end > now - _REMEMBERED_S}
     return len(named) * _REMEMBERED_KIB / 1024
 

@@ -155,8 +155,7 @@ class Disk:
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """The synced rows as they are at the time of the call; ``RowsChanged`` as the real store raises it."""
-        self._store_later()
-        self._settled = None
+        self.settle()
         return self._view(sorted(self._rows.items()), self._rows_at[0])
 
     @property
@@ -212,13 +211,14 @@ class Disk:
             self._world.after(_FULL_RETRY_S, self._settle_later, life)
 
     def _store_later(self) -> None:
-        """What may be stored now of the rows that may come later: nothing that was handed over before is missing."""
-        while self._later and self._later[0][0] <= self._stored and not self.faults.full and not self.faults.stuck:
-            self._store_next_later()
+        if not self.faults.full and not self.faults.stuck:
+            self._store_due()
 
-    def _store_next_later(self) -> None:
-        self._settled = None
-        self._store(self._later.pop(0)[1], later=True)
+    def _store_due(self) -> None:
+        """Stores the rows that may come later before which nothing is missing that was handed over before."""
+        while self._later and self._later[0][0] <= self._stored:
+            self._settled = None
+            self._store(self._later.pop(0)[1], later=True)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -321,8 +321,7 @@ class Disk:
     def _store(self, batch: WriteBatch, *, later: bool = False) -> None:
         if not later and (batch.rows_index or batch.compact_through):
             # It does not overtake its like.
-            while self._later and self._later[0][0] <= self._stored:
-                self._store_next_later()
+            self._store_due()
         held = Positions(self._first - 1, self._last, self._rows_at[0])
         if held.restarted_by(batch):
             self._entries.clear()

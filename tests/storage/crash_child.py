@@ -90,15 +90,19 @@ def write_all(store: LmdbStore, batches: list[WriteBatch], *, at_once: int) -> N
             future.result()
 
 
-def writing(directory: Path) -> None:
-    store = open_store(directory, map_size_bytes=64 << 10, compaction_chunk=1, **OPTIONS)
-    write_all(store, schedule(), at_once=5)
+def finish(store: LmdbStore) -> None:
     while not store.settle():
         time.sleep(0.001)
     # What compaction has not deleted along with a group goes once nothing else waits.
     while store._writer.durable.deletion_due:
         time.sleep(0.001)
     store.close()
+
+
+def writing(directory: Path) -> None:
+    store = open_store(directory, map_size_bytes=64 << 10, compaction_chunk=1, **OPTIONS)
+    write_all(store, schedule(), at_once=5)
+    finish(store)
 
 
 def parting(directory: Path) -> None:
@@ -109,11 +113,7 @@ def parting(directory: Path) -> None:
         say(str(number))
         if rows is not None:
             store.write_later(rows)
-    while not store.settle():
-        time.sleep(0.001)
-    while store._writer.durable.deletion_due:
-        time.sleep(0.001)
-    store.close()
+    finish(store)
 
 
 def snapshotting(directory: Path) -> None:

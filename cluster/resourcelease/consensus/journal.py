@@ -78,12 +78,6 @@ class Journal:
         """Its term."""
         return self.entry(index)[2]
 
-    def compact(self, through: int) -> None:
-        """Drops entries up to ``through``, included, from memory and, with the next batch, from disk."""
-        if self._drop(through):
-            self._pending.compact_through = through
-            self._dirty = True
-
     def _drop(self, through: int) -> bool:
         if through < self.first_index:
             return False
@@ -144,7 +138,10 @@ class Journal:
 
     def deleteEntriesTo(self, entryTo: int) -> None:
         """Drops the head, up to an offset."""
-        self.compact(self.first_index + entryTo - 1)
+        through = self.first_index + entryTo - 1
+        if self._drop(through):
+            self._pending.compact_through = through
+            self._dirty = True
 
     def _cut(self, index: int) -> None:
         offset = index - self.first_index

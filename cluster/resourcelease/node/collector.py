@@ -19,11 +19,13 @@ def all_stays() -> Iterator[None]:
 
     To look for cycles among them takes as long as to make them.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def spare_the_old() -> None:

@@ -73,6 +73,11 @@ class Front:
         """Whether nothing is on its way but rows that may come later."""
         return self._ahead is None or self._ahead.settled
 
+    def came(self, error: Exception | None) -> None:
+        """Who is told of a batch that may come later: nobody waits for it, and that the store has stopped all see."""
+        if error is None:
+            self._later_done += 1
+
     def hurry(self) -> None:
         """Has what is in the log ahead settle now."""
         self._committer.hurry()
@@ -97,7 +102,6 @@ class Front:
             if self._closing:
                 return False
             if isinstance(item, Write) and item.later:
-                item = Write(item.batch, self._came, later=True)
                 self._later += 1
             if self._ahead is None:
                 return self._committer.put(item)
@@ -197,10 +201,6 @@ class Front:
         if ahead.filling:
             self._committer.hurry()
         return True
-
-    def _came(self, error: Exception | None) -> None:
-        if error is None:
-            self._later_done += 1
 
     def _go_direct(self, item: Write | Task) -> None:
         self._direct += 1

@@ -203,7 +203,7 @@ class LmdbStore:
         """
         if batch.truncate_from or batch.appends or batch.vote is not None:
             raise InvalidBatch("only rows and a compaction can be written later")
-        self._put(Write(batch, _ignore, later=True), lambda ahead: ahead.after(batch))
+        self._put(Write(batch, self._front.came, later=True), lambda ahead: ahead.after(batch))
 
     def settle(self) -> bool:
         """Whether ``rows`` and ``entries`` can be read now without waiting; if not, sees to it that they soon can."""
@@ -343,7 +343,3 @@ class LmdbStore:
         except CorruptStore as error:
             self._committer.halt(error)
             raise
-
-
-def _ignore(_error: Exception | None) -> None:
-    """Nobody waits for rows; that the store has stopped the next batch tells."""
