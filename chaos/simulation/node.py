@@ -1,7 +1,7 @@
 """A whole node in the simulator: a disk that stays, and a process that comes and goes."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -232,8 +232,20 @@ class Node:
 
     def _synced(self, life: int, batch: int, _: "Future[None]") -> None:
         if self.host is not None and life == self.life:
-            self.host.durable(batch)
-            self._want_turn(self._world.now + self._loop_s)
+            soon = self._world.now + self._loop_s
+            if self.host.durable(batch):
+                self._want_turn(soon)
+            else:
+                self._world.at(soon, self._release, life)
+
+    def _release(self, life: int) -> None:
+        if self.host is None or life != self.life:
+            return
+        if self._paused_until > self._world.now:
+            # The turn that comes then sends it.
+            self._want_turn(self._paused_until)
+        else:
+            self._send(self.host, self.host.released())
 
     # The loop.
 
@@ -293,8 +305,7 @@ class Node:
             self.disk.write(batch).add_done_callback(partial(self._synced, self.life, number))
         if effects.rows is not None:
             self.disk.write_later(effects.rows)
-        for peer, message in effects.sends:
-            self._network.send(self.name, peer, host.epoch_of(peer), wire.encode(message))
+        self._send(host, effects.sends)
         for proposal, answer in effects.answers:
             self._waiters.pop(proposal)(answer)
         for ticket, refusal in effects.administered:
@@ -302,6 +313,10 @@ class Node:
         if world.telling:
             self._tell_role(host)
         self._want_turn(now + (host.next_turn_at() - local) / self._rate)
+
+    def _send(self, host: Host, sends: Sequence[tuple[str, wire.Message]]) -> None:
+        for peer, message in sends:
+            self._network.send(self.name, peer, host.epoch_of(peer), wire.encode(message))
 
     def _tell_role(self, host: Host) -> None:
         role = f"leads term {host.term}" if host.is_leader else f"follows {host.leader or 'nobody'} in term {host.term}"

@@ -21,11 +21,22 @@ def test_what_promises_nothing_leaves_at_once_and_a_promise_when_its_batch_is_on
     out.put("n2", ACK)
     out.put("n2", NEWS)
     assert out.leave(3) == [("n2", NEWS)]
-    assert not out.ready
+    assert out.covered(3) == []
     durability.done(batch)
-    assert out.ready
-    assert out.leave(3) == [("n2", ACK)]
-    assert not out.ready
+    assert out.covered(3) == [("n2", ACK)]
+    assert out.leave(3) == []
+
+
+def test_what_has_not_waited_yet_is_not_let_go_with_what_has() -> None:
+    out, _, durability = outbox()
+    batch = durability.written(5, 0.0)
+    out.put("n2", ACK)
+    out.leave(3)
+    durability.done(batch)
+    later: Message = {**ACK, "next_node_idx": 7}
+    out.put("n2", later)
+    assert out.covered(3) == [("n2", ACK)], "the turn that knows what the other promises has not ended"
+    assert out.leave(3) == [("n2", later)]
 
 
 def test_with_nothing_on_its_way_to_the_disk_promises_leave_at_once() -> None:

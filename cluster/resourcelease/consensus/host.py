@@ -5,14 +5,15 @@ and returns what is to be done about it. The order of the duties is the safety o
 
 1. hand ``Effects.write`` to the store before the next turn, and call ``durable`` when its fsync is back; behind it
    ``Effects.rows``, for which nobody waits;
-2. send ``Effects.sends``, in order to each peer; what may not leave before an fsync is not among them until then;
+2. send ``Effects.sends``, in order to each peer; what may not leave before an fsync is not among them, but among what
+   is ``released`` after ``durable``;
 3. give answers and records to whoever waits.
 
 The asyncio shell and the simulator are the two that drive it.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from resourcelease.consensus.administration import Administration
 from resourcelease.consensus.api import ConsensusBroken, EventLog, Machine, Machines
@@ -86,7 +87,7 @@ class Host:
         self._connections = Connections()
         self._durability = Durability(self._journal.last_index if len(self._journal) else 0)
         self._outbox = Outbox(self._connections, self._durability, guards)
-        self._precedence = Precedence(self._journal, self._outbox)
+        self._precedence = Precedence(self._journal)
         self._behind = WriteBehind(
             journal=self._journal,
             membership=self.membership,
@@ -212,9 +213,13 @@ class Host:
         self._inbox.append((peer, epoch, message))
 
     def durable(self, batch: int) -> bool:
-        """The fsync of a batch is back; whether something waited for it, so that a turn is due."""
+        """The fsync of a batch is back; whether a turn is due for it, apart from what is ``released`` now."""
         self._durability.done(batch)
-        return self._held.waiting or self._outbox.ready or self._arrived is not None or len(self.members) == 1
+        return self._held.waiting or self._arrived is not None or len(self.members) == 1
+
+    def released(self) -> Sequence[tuple[str, Message]]:
+        """What waited for nothing but the disk, to be sent at once: so an acknowledgement costs no turn."""
+        return self._outbox.covered(self._raft.term)
 
     def propose(self, count: int, ops: bytes, deadline: float) -> int:
         """Takes ``count`` ops, joined by ``join_ops``; the number under which the answer will come."""

@@ -24,23 +24,23 @@ class Outbox:
         """A message to a peer."""
         self._fresh.append((peer, message))
 
-    @property
-    def ready(self) -> bool:
-        """Whether the disk has caught up with something that waited for it."""
-        return bool(self._held) and self._durability.covers(self._held[0][0])
+    def covered(self, term: int) -> list[tuple[str, Message]]:
+        """What waited for the disk, and need not any more."""
+        sends: list[tuple[str, Message]] = []
+        held = self._held
+        while held and self._durability.covers(held[0][0]):
+            _, peer, epoch, message = held.popleft()
+            in_time = message["term"] == term or not self._guards.term
+            if in_time and self._connections.current(peer, epoch):
+                sends.append((peer, message))
+        return sends
 
     def leave(self, term: int) -> list[tuple[str, Message]]:
         """What leaves now, in order; the batch of this turn has its number already."""
-        sends: list[tuple[str, Message]] = []
-        held, guards = self._held, self._guards
-        while held and self._durability.covers(held[0][0]):
-            _, peer, epoch, message = held.popleft()
-            in_time = message["term"] == term or not guards.term
-            if in_time and self._connections.current(peer, epoch):
-                sends.append((peer, message))
+        sends = self.covered(term)
         for peer, message in self._fresh:
-            if guards.sync and promises(message) and not self._durability.settled:
-                held.append((self._durability.last_batch, peer, self._connections.epoch(peer), message))
+            if self._guards.sync and promises(message) and not self._durability.settled:
+                self._held.append((self._durability.last_batch, peer, self._connections.epoch(peer), message))
             else:
                 sends.append((peer, message))
         self._fresh.clear()

@@ -1,14 +1,11 @@
 """What a follower does first."""
 
 from resourcelease.consensus.journal import Journal
-from resourcelease.consensus.outbox import Outbox
 
 __all__ = ["Precedence"]
 
 # So much is applied as quickly as it could be put off.
 _LITTLE_BYTES = 2 << 10
-# How often the rest gives way: to new entries on their way to the disk, and to their acknowledgement.
-_GIVES_WAY = 2
 
 
 class Precedence:
@@ -18,26 +15,22 @@ class Precedence:
     comes first, and the rest, above all to apply it, right after.
     """
 
-    def __init__(self, journal: Journal, outbox: Outbox) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._outbox = outbox
-        self._gave_way = 0
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether something was put off, and is due at once."""
-        return self._gave_way > 0
+        # Whether something was put off, and is due at once.
+        self.unfinished = False
 
     def done(self) -> None:
         """All of a turn is done now."""
-        self._gave_way = 0
+        self.unfinished = False
 
     def puts_off(self, first: int, last: int) -> bool:
         """Whether to end the turn here. Entries ``first`` to ``last`` are committed and to be applied."""
-        if not (self._journal.dirty or self._outbox.ready) or self._is_little(first, last):
+        # Once: what comes meanwhile does not keep it from the rest again.
+        if self.unfinished or not self._journal.dirty or self._is_little(first, last):
             return False
-        self._gave_way += 1
-        return self._gave_way <= _GIVES_WAY
+        self.unfinished = True
+        return True
 
     def _is_little(self, first: int, last: int) -> bool:
         size = 0

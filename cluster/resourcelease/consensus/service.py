@@ -355,13 +355,16 @@ class Consensus:
     def _on_synced(self) -> None:
         """A commit is back; what one fsync covered, and what came back since, is taken together."""
         self._sync_told = False
+        due = False
         while self._synced:
             number, error = self._synced.popleft()
             if error is not None:
                 self._fail(error)
                 return
-            self._host.durable(number)
-        self._turn()
+            due |= self._host.durable(number)
+        self._send(self._host.released())
+        if due:
+            self._turn()
 
     # The loop.
 
@@ -411,9 +414,11 @@ class Consensus:
         return awaited or self._host.unfinished
 
     def _write(self, number: int, batch: WriteBatch) -> bool:
-        """Whether it is on disk already, and something waited for that."""
+        """Whether it is on disk already, and a turn is due for that."""
         if not self._more and self._store.write_at_once(batch):
-            return self._host.durable(number)
+            due = self._host.durable(number)
+            self._send(self._host.released())
+            return due
         self._store.write(batch).add_done_callback(lambda done: self._written(number, done))
         return False
 
