@@ -53,11 +53,15 @@ class Runway:
         """Whether there is nothing to wait for."""
         return not self._flights and not self._waiting
 
-    def taken(self, flight: "asyncio.Task[Any] | None") -> None:
+    def taken(self, flight: "asyncio.Task[Any]") -> None:
         """A call takes off."""
-        assert flight is not None
         self._flights[flight] = None
-        flight.add_done_callback(self._landed)
+
+    def landed(self, flight: "asyncio.Task[Any]") -> None:
+        """It is over, and whoever waited for it has been told: they come again before the next one leaves."""
+        self._flights.pop(flight, None)
+        if not self._flights and self._waiting:
+            self._look_soon()
 
     def request(self, lane: "Lane[Any, Any]") -> None:
         """A lane has something to send, as soon as may be."""
@@ -83,11 +87,6 @@ class Runway:
         self._waiting = {}
         for lane in waiting:
             lane.depart()
-
-    def _landed(self, flight: "asyncio.Task[Any]") -> None:
-        self._flights.pop(flight, None)
-        if not self._flights and self._waiting:
-            self._look_soon()
 
     def _wait_no_more(self) -> None:
         self._timer = None
@@ -176,9 +175,7 @@ class Lane(Generic[Entry, Result]):
 
     def _launch(self) -> None:
         self._launching = True
-        flight = self._loop.create_task(self._fly())
-        self._flights[flight] = None
-        flight.add_done_callback(self._landed)
+        self._flights[self._loop.create_task(self._fly())] = None
 
     def _board(self) -> tuple[list[Entry], "list[_Parcel]"]:
         """The entries of the flight that takes off now; another one is launched if there is enough left for it."""
@@ -207,14 +204,16 @@ class Lane(Generic[Entry, Result]):
     def _clear(self) -> None:
         self._entries, self._parcels, self._bytes = [], [], 0
 
-    def _landed(self, flight: "asyncio.Task[None]") -> None:
+    def _landed(self, flight: "asyncio.Task[Any]") -> None:
         del self._flights[flight]
         if self._entries and not self._launching:
             self._runway.request(self)
 
     async def _fly(self) -> None:
+        flight = asyncio.current_task()
+        assert flight is not None
         # Only now: what other lanes bring in the same turn leaves in it too.
-        self._runway.taken(asyncio.current_task())
+        self._runway.taken(flight)
         oldest = self._oldest
         entries, parcels = self._board()
         try:
@@ -229,6 +228,10 @@ class Lane(Generic[Entry, Result]):
             raise
         else:
             _hand_out(parcels, results)
+        finally:
+            # At once and not when the task is seen to be done: a lone caller comes again before that, and would wait.
+            self._landed(flight)
+            self._runway.landed(flight)
 
 
 def _all_closed(parcels: "list[_Parcel]") -> None:
