@@ -5,8 +5,7 @@ and returns what is to be done about it. The order of the duties is the safety o
 
 1. hand ``Effects.write`` to the store before the next turn, and call ``durable`` when its fsync is back; behind it
    ``Effects.rows``, for which nobody waits;
-2. send ``Effects.sends``, in order to each peer; what may not leave before an fsync is not among them, but among what
-   is ``released`` after ``durable``;
+2. send ``Effects.sends``, in order to each peer; what may not leave before an fsync is ``released`` after ``durable``;
 3. give answers and records to whoever waits.
 
 The asyncio shell and the simulator are the two that drive it.
@@ -408,10 +407,9 @@ class Host:
         if self._guards.epoch and not self._connections.current(peer, epoch):
             return
         match message["type"]:
-            case "append_entries" if "serialized" in message:
-                self._on_chunk(peer, message)
-            case "append_entries":
-                self._on_append(peer, message)
+            case "append_entries" if message["term"] >= self._raft.term:
+                self._heard_leader_at, self._led_by = self._now, peer
+                (self._on_chunk if "serialized" in message else self._on_append)(peer, message)
             case "next_node_idx":
                 self._on_next_index(peer, message)
             case "request_vote":
@@ -424,10 +422,6 @@ class Host:
                 self._on_propose(peer, message)
 
     def _on_append(self, peer: str, message: Message) -> None:
-        if message["term"] < self._raft.term:
-            return
-        self._heard_leader_at = self._now
-        self._led_by = peer
         if self._guards.trim:
             message, self._answer_as = trim(message, self._journal, self._raft.commit_index)
         try:
@@ -436,10 +430,6 @@ class Host:
             self._answer_as = None
 
     def _on_chunk(self, peer: str, message: Message) -> None:
-        if message["term"] < self._raft.term:
-            return
-        self._heard_leader_at = self._now
-        self._led_by = peer
         chunk: Chunk | None = message["serialized"]
         # Guard **snapcommit**: the library lifts the commit index by any such message, without a look at its log.
         commit = 0 if self._guards.snapcommit else message["commit_index"]
