@@ -209,6 +209,18 @@ def test_the_files_take_turns(opened: Opener, tmp_path: Path) -> None:
     again.close()
 
 
+def test_what_gathers_settles_by_number_as_well_as_by_time(opened: Opener) -> None:
+    store = lazy(opened, settle_batches=5)
+    before = store.stats().commits
+    settled = threading.Event()
+    store.after_group(settled.set)
+    for number in range(1, 6):
+        assert store.write_at_once(append(number, number))
+    assert settled.wait(10)
+    assert store.stats().commits == before + 1
+    assert [entry.index for entry in store.settled_entries(1, 5)] == [1, 2, 3, 4, 5]
+
+
 def test_what_does_not_fit_goes_to_lmdb_and_keeps_its_place(opened: Opener) -> None:
     store = lazy(opened)
     ended: list[int] = []

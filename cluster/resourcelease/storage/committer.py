@@ -101,6 +101,8 @@ class Committer:
         if self._behind_since is None:
             self._behind_since = time.monotonic()
             self._inbox.put(None)
+        elif len(self._behind) == self._options.settle_batches:
+            self.hurry()
 
     def hurry(self) -> None:
         """Has what may wait a while written now."""

@@ -25,6 +25,9 @@ class StoreOptions:
     ahead_bytes: int = 8 * _MIB
     # How long what is in the log ahead may wait to settle in LMDB.
     settle_s: float = 0.5
+    # No more batches wait for that, so that a busy node settles often and a little each time: while it does, its loop
+    # is slower, and on all nodes of a cluster it comes at about the same moment.
+    settle_batches: int = 200
     # A disk that flushes faster than this is written by whoever asks, at once; a slower one by a thread of its own.
     at_once_s: float = 0.001
     # A group takes no further batch once it has this much, so that no transaction outgrows memory.
