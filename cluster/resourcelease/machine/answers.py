@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+import msgpack
+
 from resourcelease.model import limits
 from resourcelease.model.eventdata import EventType, GrantsData, ItemsData
 from resourcelease.model.events import Record
@@ -11,8 +13,13 @@ from resourcelease.model.ops import Call
 
 __all__ = ["Answer", "AnswerKey", "Answers", "key_of"]
 
+_pack = msgpack.Packer(autoreset=True).pack
+
 # Namespace, peer, operation id.
 AnswerKey: TypeAlias = tuple[str, str, str]
+# An answer that is kept: its key, key and answer as its row has them, and when it is forgotten. Few are ever asked for,
+# and there may be a million: so each is one string of bytes, which is packed when it comes and not when rows are taken.
+_Entry: TypeAlias = tuple[AnswerKey, bytes, int]
 
 
 class Answer(NamedTuple):
@@ -21,7 +28,6 @@ class Answer(NamedTuple):
     take: int
     code: int
     content: Any
-    expires_ms: int
 
 
 def key_of(call: Call) -> AnswerKey:
@@ -36,27 +42,31 @@ class _OfPeer:
 
     def __init__(self) -> None:
         self.count = 0
-        self.line: deque[tuple[AnswerKey, Answer]] = deque()
+        self.line: deque[_Entry] = deque()
 
 
 class Answers:
     """All kept answers: found by key, forgotten with the clock, and bounded for each peer."""
 
-    __slots__ = ("_by_peer", "_chunks", "_kept", "_order", "touched")
+    __slots__ = ("_by_peer", "_chunks", "_kept", "_order", "_thinned", "touched")
 
     def __init__(self) -> None:
-        self._kept: dict[AnswerKey, Answer] = {}
+        self._kept: dict[AnswerKey, _Entry] = {}
         self._by_peer: dict[str, _OfPeer] = {}
-        # What is forgotten at one reading of the clock, oldest first, as far as it is still kept; and those readings.
-        self._chunks: dict[int, list[tuple[AnswerKey, Answer]]] = {}
+        # What is forgotten at one reading of the clock, oldest first; those readings; and which of them have entries
+        # that are not kept any more.
+        self._chunks: dict[int, list[_Entry]] = {}
         self._order: deque[int] = deque()
+        self._thinned: dict[int, None] = {}
         # Chunks that have changed since the rows were last taken.
         self.touched: dict[int, None] = {}
 
     def get(self, key: AnswerKey, clock_ms: int) -> Answer | None:
         """The answer that a retry is owed."""
-        answer = self._kept.get(key)
-        return answer if answer is not None and clock_ms < answer.expires_ms else None
+        entry = self._kept.get(key)
+        if entry is None or clock_ms >= entry[2]:
+            return None
+        return Answer(*msgpack.unpackb(entry[1], strict_map_key=False)[1])
 
     def remember(self, record: Record, pending: int) -> None:
         """Keeps the answer that a record carries."""
@@ -65,61 +75,62 @@ class Answers:
             content = _told_by(record, pending)
         order = self._order
         while order and order[0] <= record.clock_ms:
-            for key, answer in self._chunks.pop(order[0]):
-                if self._kept.get(key) is answer:
-                    self._drop(key)
+            for entry in self._chunks.pop(order[0]):
+                if self._kept.get(entry[0]) is entry:
+                    self._drop(entry[0])
+            self._thinned.pop(order[0], None)
             self.touched[order.popleft()] = None
-        expires_ms = record.clock_ms + limits.ANSWER_WINDOW_MS
-        self.keep(key_of(record.call), Answer(take, code, content, expires_ms))
+        self._keep(key_of(record.call), (take, code, content), record.clock_ms + limits.ANSWER_WINDOW_MS)
 
-    def keep(self, key: AnswerKey, answer: Answer) -> None:
+    def _keep(self, key: AnswerKey, answer: tuple[int, int, Any], expires_ms: int) -> None:
         """Puts an answer in as its peer's newest, and drops the peer's oldest if there are too many."""
         kept = self._kept
         if key in kept:
             self.forget(key)
-        kept[key] = answer
-        entry = key, answer
-        chunk = self._chunks.get(answer.expires_ms)
+        entry = kept[key] = key, _pack((key, answer)), expires_ms
+        chunk = self._chunks.get(expires_ms)
         if chunk is None:
-            self._chunks[answer.expires_ms] = [entry]
-            self._order.append(answer.expires_ms)
+            self._chunks[expires_ms] = [entry]
+            self._order.append(expires_ms)
         else:
             chunk.append(entry)
-        self.touched[answer.expires_ms] = None
+        self.touched[expires_ms] = None
         of_peer = self._by_peer.get(key[1])
         if of_peer is None:
             of_peer = self._by_peer[key[1]] = _OfPeer()
         of_peer.count += 1
         line = of_peer.line
         line.append(entry)
-        while kept.get(line[0][0]) is not line[0][1]:
+        while kept.get(line[0][0]) is not line[0]:
             line.popleft()
         if of_peer.count > limits.ANSWERS_PER_PEER:
             self.forget(line.popleft()[0])
 
     def forget(self, key: AnswerKey) -> None:
         """Drops an answer that nobody needs any more, if it is there."""
-        answer = self._kept.get(key)
-        if answer is not None:
+        entry = self._kept.get(key)
+        if entry is not None:
             self._drop(key)
-            self.touched[answer.expires_ms] = None
+            self._thinned[entry[2]] = self.touched[entry[2]] = None
 
-    def rows(self) -> Iterator[tuple[int, list[Any]]]:
-        """Every chunk by the time it is forgotten, as plain values."""
+    def rows(self) -> Iterator[tuple[int, bytes]]:
+        """Every chunk by the time it is forgotten, packed."""
         for expires_ms in self._order:
             row = self.row(expires_ms)
             if row:
                 yield expires_ms, row
 
-    def row(self, expires_ms: int) -> list[Any]:
-        """One chunk as plain values, oldest first; empty if nothing of it is left."""
-        kept = self._kept
-        return [(key, answer[:3]) for key, answer in self._chunks.get(expires_ms, ()) if kept.get(key) is answer]
+    def row(self, expires_ms: int) -> bytes:
+        """One chunk as a packed list, oldest first; empty if nothing of it is left."""
+        entries = self._chunks.get(expires_ms, [])
+        if expires_ms in self._thinned:
+            entries = [entry for entry in entries if self._kept.get(entry[0]) is entry]
+        return b"".join((_head(len(entries)), *[entry[1] for entry in entries])) if entries else b""
 
     def load(self, expires_ms: int, row: list[Any]) -> None:
-        """A chunk from such a row; chunks come in their order."""
+        """A chunk from such a row, unpacked; chunks come in their order."""
         for key, (take, code, content) in row:
-            self.keep(tuple(key), Answer(take, code, content, expires_ms))
+            self._keep(tuple(key), (take, code, content), expires_ms)
 
     def take_touched(self) -> list[int]:
         """The chunks that changed since the last call."""
@@ -133,6 +144,13 @@ class Answers:
         of_peer.count -= 1
         if not of_peer.count:
             del self._by_peer[key[1]]
+
+
+def _head(size: int) -> bytes:
+    """What a packed list of so many begins with."""
+    if size < 1 << 4:
+        return bytes((0x90 | size,))
+    return b"\xdc" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xdd" + size.to_bytes(4, "big")
 
 
 def _told_by(record: Record, pending: int) -> list[Any]:

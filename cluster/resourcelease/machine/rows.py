@@ -56,7 +56,7 @@ def dump(state: State) -> Iterator[Row]:
     """Every row, in the order of the keys."""
     spaces = list(state.namespaces.values())
     for expires_ms, answers in state.answers.rows():
-        yield _ORDER.pack(b"a", expires_ms), _pack(answers)
+        yield _ORDER.pack(b"a", expires_ms), answers
     for letter, kind in ((b"b", "bundles"), (b"c", "restored_pages"), (b"e", "effects")):
         for ns in spaces:
             yield from sorted(_keyed_row(ns, kind, letter, name) for name in getattr(ns, kind))
@@ -109,8 +109,7 @@ def take_changes(state: State) -> tuple[list[Row], list[bytes]]:
             puts.append((key, value))
 
     for expires_ms in state.answers.take_touched():
-        answers = state.answers.row(expires_ms)
-        note(_ORDER.pack(b"a", expires_ms), _pack(answers) if answers else None)
+        note(_ORDER.pack(b"a", expires_ms), state.answers.row(expires_ms) or None)
     by_order = {peer.joined_order: peer for peer in state.peers.values()} if state.touched_peers else {}
     for order in state.touched_peers:
         note(_ORDER.pack(b"p", order), _peer(by_order[order]) if order in by_order else None)
