@@ -233,10 +233,10 @@ class Node:
     def _synced(self, life: int, batch: int, _: "Future[None]") -> None:
         if self.host is not None and life == self.life:
             soon = self._world.now + self._loop_s
-            if self.host.durable(batch):
+            due = self.host.durable(batch)
+            self._world.at(soon, self._release, life)
+            if due:
                 self._want_turn(soon)
-            else:
-                self._world.at(soon, self._release, life)
 
     def _release(self, life: int) -> None:
         if self.host is None or life != self.life:

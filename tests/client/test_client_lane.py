@@ -199,3 +199,36 @@ async def test_an_error_ends_a_call_like_an_answer_does(airport: Airport) -> Non
         await failed
     await some_turns()
     assert airport.left[1:] == [("b", ["two"])]
+
+
+@patient
+async def test_a_lone_callers_next_call_leaves_in_the_next_turn(airport: Airport) -> None:
+    lane = airport.lane("a")
+
+    async def caller() -> None:
+        await lane.put("one")
+        lane.put("two")
+
+    task = asyncio.create_task(caller())
+    await some_turns()
+    airport.land(0)
+    await task
+    assert airport.left == [("a", ["one"]), ("a", ["two"])]
+
+
+@patient
+async def test_of_several_who_were_answered_the_first_to_come_again_waits_for_the_others(airport: Airport) -> None:
+    lane = airport.lane("a")
+
+    async def caller(name: str, turns: int) -> None:
+        await lane.put(name)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        lane.put(name)
+
+    tasks = [asyncio.create_task(caller(name, turns)) for turns, name in enumerate(["quick", "slower"])]
+    await some_turns()
+    airport.land(0)
+    await asyncio.gather(*tasks)
+    await some_turns()
+    assert airport.left == [("a", ["quick", "slower"]), ("a", ["quick", "slower"])]

@@ -6,6 +6,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from chaos.simulation.ledger import Ledger
 from resourcelease.cli.processes import free_ports
 from resourcelease.consensus import Consensus, Machines, NoLeader, NotAllowed, OutcomeUnknown, Settings, TooLarge
-from resourcelease.storage import LmdbStore, StoreOptions
+from resourcelease.storage import LmdbStore, StoreOptions, WriteBatch
 
 MACHINES = Machines(Ledger, Ledger.load_rows)
 QUICK = Settings(heartbeat_s=0.05, election_min_s=0.2, election_max_s=0.4, fallback_s=1.0, retry_s=0.3)
@@ -243,5 +244,37 @@ def test_with_certificates_only_their_owners_get_in(tmp_path: Path) -> None:
             with contextlib.suppress(ssl.SSLError, ConnectionError):
                 assert await asyncio.wait_for(reader.read(), 5.0) == b""
             writer.transport.abort()
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_has_stopped_acknowledges_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            leader = await nodes.leader()
+            await leader.propose([b"before"], 5.0)
+            follower = next(node for node in nodes.nodes.values() if node is not leader)
+            store = nodes.stores[follower.node_id]
+            write, untold, sent = store.write, list[tuple[Future[None], Future[None]]](), list[str]()
+            handed_over = asyncio.Event()
+
+            def told_late(batch: WriteBatch) -> "Future[None]":
+                untold.append((write(batch), Future()))
+                handed_over.set()
+                return untold[-1][1]
+
+            monkeypatch.setattr(store, "write_at_once", lambda batch: False)
+            monkeypatch.setattr(store, "write", told_late)
+            monkeypatch.setattr(follower._peers, "send", lambda peer, frames: sent.append(peer))
+            await leader.propose([b"its last"], 5.0)
+            async with asyncio.timeout(10):
+                await handed_over.wait()
+            follower._fail(RuntimeError("it cannot go on"))
+            sent.clear()
+            for written, told in untold:
+                await asyncio.wrap_future(written)
+                told.set_result(None)
+            await asyncio.sleep(0)
+            assert sent == []
 
     asyncio.run(scenario())

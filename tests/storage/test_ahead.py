@@ -221,6 +221,15 @@ def test_what_gathers_settles_by_number_as_well_as_by_time(opened: Opener) -> No
     assert [entry.index for entry in store.settled_entries(1, 5)] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("many", [0, 1])
+def test_each_batch_may_settle_by_itself(opened: Opener, many: int) -> None:
+    store = lazy(opened, settle_batches=many)
+    settled = threading.Event()
+    store.after_group(settled.set)
+    assert store.write_at_once(append(1, 1))
+    assert settled.wait(10)
+
+
 def test_what_does_not_fit_goes_to_lmdb_and_keeps_its_place(opened: Opener) -> None:
     store = lazy(opened)
     ended: list[int] = []

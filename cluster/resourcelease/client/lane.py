@@ -56,9 +56,10 @@ class Runway:
     def taken(self, flight: "asyncio.Task[Any]") -> None:
         """A call takes off."""
         self._flights[flight] = None
+        flight.add_done_callback(self.landed)
 
     def landed(self, flight: "asyncio.Task[Any]") -> None:
-        """It is over, and whoever waited for it has been told: they come again before the next one leaves."""
+        """It is over; may be said twice."""
         self._flights.pop(flight, None)
         if not self._flights and self._waiting:
             self._look_soon()
@@ -175,7 +176,9 @@ class Lane(Generic[Entry, Result]):
 
     def _launch(self) -> None:
         self._launching = True
-        self._flights[self._loop.create_task(self._fly())] = None
+        flight = self._loop.create_task(self._fly())
+        self._flights[flight] = None
+        flight.add_done_callback(self._landed)
 
     def _board(self) -> tuple[list[Entry], "list[_Parcel]"]:
         """The entries of the flight that takes off now; another one is launched if there is enough left for it."""
@@ -205,7 +208,7 @@ class Lane(Generic[Entry, Result]):
         self._entries, self._parcels, self._bytes = [], [], 0
 
     def _landed(self, flight: "asyncio.Task[Any]") -> None:
-        del self._flights[flight]
+        self._flights.pop(flight, None)
         if self._entries and not self._launching:
             self._runway.request(self)
 
@@ -228,10 +231,11 @@ class Lane(Generic[Entry, Result]):
             raise
         else:
             _hand_out(parcels, results)
-        finally:
-            # At once and not when the task is seen to be done: a lone caller comes again before that, and would wait.
-            self._landed(flight)
-            self._runway.landed(flight)
+            if len(parcels) == 1:
+                # A lone caller comes again before the task is seen to be done, and would wait. Of several, the first
+                # to come again would leave without the others.
+                self._landed(flight)
+                self._runway.landed(flight)
 
 
 def _all_closed(parcels: "list[_Parcel]") -> None:

@@ -362,7 +362,14 @@ class Consensus:
                 self._fail(error)
                 return
             due |= self._host.durable(number)
-        self._send(self._host.released())
+        if not self._running:
+            # It says nothing more, also not what is true: it may be one of two processes with one name.
+            return
+        try:
+            self._send(self._host.released())
+        except Exception as error:
+            self._fail(error)
+            return
         if due:
             self._turn()
 

@@ -101,7 +101,7 @@ class Committer:
         if self._behind_since is None:
             self._behind_since = time.monotonic()
             self._inbox.put(None)
-        elif len(self._behind) == self._options.settle_batches:
+        if len(self._behind) >= self._options.settle_batches and not self._hurried:
             self.hurry()
 
     def hurry(self) -> None:

@@ -25,8 +25,8 @@ class StoreOptions:
     ahead_bytes: int = 8 * _MIB
     # How long what is in the log ahead may wait to settle in LMDB.
     settle_s: float = 0.5
-    # No more batches wait for that, so that a busy node settles often and a little each time: while it does, its loop
-    # is slower, and on all nodes of a cluster it comes at about the same moment.
+    # When so many batches wait for that they settle at once; 0 and 1: each does. So a busy node settles often and a
+    # little each time: while it does, its loop is slower, and on all nodes of a cluster that comes at about one moment.
     settle_batches: int = 200
     # A disk that flushes faster than this is written by whoever asks, at once; a slower one by a thread of its own.
     at_once_s: float = 0.001
