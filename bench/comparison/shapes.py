@@ -52,6 +52,7 @@ class Effort:
     fill_seconds: float
     failovers: int
     # How long what a failover left behind may take to come back, which is at least a lease.
+    # What a caller that had gone was given comes back a lease of 30 s later, and may meet another one that goes.
     drain_seconds: float
 
 
@@ -75,5 +76,5 @@ FULL = Effort(
     depth_rounds=3,
     fill_seconds=40.0,
     failovers=20,
-    drain_seconds=40.0,
+    drain_seconds=75.0,
 )
