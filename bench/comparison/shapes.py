@@ -51,8 +51,7 @@ class Effort:
     # For filling one backlog; what does not fit into it is measured at the depth that was reached.
     fill_seconds: float
     failovers: int
-    # How long what a failover left behind may take to come back, which is at least a lease.
-    # What a caller that had gone was given comes back a lease of 30 s later, and may meet another one that goes.
+    # How long what a failover left behind may take to come back: a lease of 30 s for each caller that has gone with it.
     drain_seconds: float
 
 

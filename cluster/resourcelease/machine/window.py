@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import repeat
 from typing import Generic, TypeAlias, TypeVar
 
 __all__ = ["Window"]
@@ -58,7 +57,7 @@ class Window(Generic[K, V]):
 
     def add_many(self, keys: Iterable[K], values: Iterable[V], expires_ms: int) -> None:
         """Remembers values under keys that are not in the window."""
-        entries: list[_Entry[K, V]] = list(zip(keys, values, repeat(expires_ms)))
+        entries: list[_Entry[K, V]] = [(key, value, expires_ms) for key, value in zip(keys, values, strict=True)]
         if not entries:
             return
         self._kept.update((entry[0], entry) for entry in entries)
