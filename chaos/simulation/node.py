@@ -227,8 +227,8 @@ class Node:
                 self._unheard.add(peer)
             else:
                 self._observer.heard(self.name, peer)
-            self.host.receive(peer, epoch, wire.decode(frame))
-            self._want_turn(self._world.now + self._loop_s)
+            if self.host.receive(peer, epoch, wire.decode(frame)):
+                self._want_turn(self._world.now + self._loop_s)
 
     def _synced(self, life: int, batch: int, _: "Future[None]") -> None:
         if self.host is not None and life == self.life:

@@ -71,6 +71,11 @@ class Administration:
         """Whether proposals are held back so that the next leader can catch up."""
         return bool(self._changes) and self._changes[0].hand_over_until > 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether a change is under way."""
+        return bool(self._changes)
+
     def request(self, action: str, node: str, address: str, deadline: float) -> int:
         """Takes note of a change; its ticket. ``node`` may be empty for a transfer to whoever is furthest."""
         self._count += 1

@@ -25,7 +25,7 @@ from resourcelease.consensus.members import MEMBERS_ROW, unpack_members
 from resourcelease.consensus.newborn import Newborn, Promises
 from resourcelease.consensus.news import News
 from resourcelease.consensus.outbox import Outbox
-from resourcelease.consensus.precedence import Precedence
+from resourcelease.consensus.precedence import Precedence, is_late
 from resourcelease.consensus.proposals import Proposals, Queue, forwarded
 from resourcelease.consensus.recovery import Recovered, recover
 from resourcelease.consensus.seams import FOLLOWER, LEADER, LibRaft, Random, ambient
@@ -86,7 +86,7 @@ class Host:
         self._connections = Connections()
         self._durability = Durability(self._journal.last_index if len(self._journal) else 0)
         self._outbox = Outbox(self._connections, self._durability, guards)
-        self._precedence = Precedence(self._journal)
+        self._precedence = Precedence(self._journal, settings.news_s)
         self._behind = WriteBehind(
             journal=self._journal,
             membership=self.membership,
@@ -207,9 +207,11 @@ class Host:
             self._news.lost(peer)
             self._raft.disconnect(peer)
 
-    def receive(self, peer: str, epoch: int, message: Message) -> None:
-        """A message came by a connection."""
+    def receive(self, peer: str, epoch: int, message: Message) -> bool:
+        """A message came by a connection; whether a turn is due for it."""
         self._inbox.append((peer, epoch, message))
+        counted = self._outgoing.sending or self.administration.busy
+        return counted or not is_late(message, self._raft.term, self._raft.commit_index)
 
     def durable(self, batch: int) -> bool:
         """The fsync of a batch is back; whether a turn is due for it, apart from what is ``released`` now."""
@@ -260,7 +262,8 @@ class Host:
         if self._raft.state != FOLLOWER or self._arrived is not None:
             return False
         last = min(self._raft.commit_index, self._journal.last_index)
-        return self._precedence.puts_off(self._raft.applied_index + 1, last)
+        awaited = len(self._proposals) > 0
+        return self._precedence.puts_off(self._now, self._raft.applied_index + 1, last, awaited=awaited)
 
     def _do_the_rest(self) -> None:
         if self._held.waiting:
@@ -288,7 +291,7 @@ class Host:
         """When the next turn is due if nothing happens before."""
         if self._precedence.unfinished:
             return self._now
-        times = [self._now + 1.0]
+        times = [self._now + 1.0, self._precedence.due_at]
         if self._raft.state == LEADER:
             times.append(min(self._raft.heartbeat_at + _JUST_AFTER_S, self._news.due_at))
             due_ms = self.machine.next_due_ms()

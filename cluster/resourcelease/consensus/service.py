@@ -124,6 +124,8 @@ class Consensus:
         self._woken_at = 0.0
         # Whether the turn that is taken leaves other work of this pass of the loop behind.
         self._more = False
+        # Whether a message came that asks for one.
+        self._due = False
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = self._timer_at = 0.0
         # Numbers of batches that are on disk, and errors; filled on the store's thread, emptied on the loop.
@@ -143,7 +145,7 @@ class Consensus:
             opened=self._opened,
             closed=self._closed,
             received=self._received,
-            settled=self._turn,
+            settled=self._heard,
             gone=self._gone,
             turned_away=self._fail,
             reads=self._reads,
@@ -346,7 +348,12 @@ class Consensus:
         elif message["type"] in ("ask", "answer"):
             self.questions.received(peer, message)
         else:
-            self._host.receive(peer, epoch, message)
+            self._due |= self._host.receive(peer, epoch, message)
+
+    def _heard(self) -> None:
+        """All that came at once is taken."""
+        if self._due:
+            self._turn()
 
     def _gone(self, peer: str) -> None:
         self._host.suspect(peer)
@@ -391,6 +398,7 @@ class Consensus:
         if self._woken is not None:
             self._woken.cancel()
             self._woken = None
+        self._due = False
         if not self._running:
             return
         self._turning = True
