@@ -86,7 +86,7 @@ class Host:
         self._connections = Connections()
         self._durability = Durability(self._journal.last_index if len(self._journal) else 0)
         self._outbox = Outbox(self._connections, self._durability, guards)
-        self._precedence = Precedence(self._journal, settings.news_s)
+        self._precedence = Precedence(self._journal, settings.behind_s)
         self._behind = WriteBehind(
             journal=self._journal,
             membership=self.membership,
@@ -114,7 +114,7 @@ class Host:
         self._heard_leader_at = float("-inf")
         self._led_by = ""  # The last leader that was heard.
         self._answer_as: int | None = None
-        self._news = News(settings.news_s)
+        self._news = News(settings.news_s, settings.behind_s)
 
         with ambient(now, rng):
             self._raft = LibRaft(

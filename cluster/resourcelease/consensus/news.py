@@ -15,18 +15,21 @@ class News:
 
     New entries go at once to as many as make a majority with the leader: those that were quickest of late, and those
     whose callers wait for what is in them. The others would be interrupted for each entry and hasten nothing, so they
-    get the entries of a moment together. If the quick ones have not acknowledged by then what they were sent at its
-    beginning, all are told everything at once until some have.
+    get the entries of a moment together, or of a few where entries keep coming. If at the end of a moment the quick
+    ones have not acknowledged what they were sent at its beginning, all are told everything at once until some have.
 
     That entries are committed is told at once to those whose proposals are among them, since their callers wait for it.
     For the others a message of its own, with its answer, would cost as much as an entry: they are told a moment later,
     unless the next entries come first.
     """
 
-    def __init__(self, late_s: float) -> None:
+    def __init__(self, late_s: float, behind_s: float) -> None:
         self._late_s = late_s
+        self._behind_s = behind_s
         self._last = self._commit = 0
-        # How far the log was sent to those that are told at once when the first of the others was passed over.
+        # When the first of the others was passed over, and how far the log was sent to those that are told at once when
+        # this moment began.
+        self._passed_at = 0.0
         self._sent = 0
         # Those that new entries go to at once; nobody: to all.
         self._quick = _NOBODY
@@ -73,7 +76,7 @@ class News:
         if more:
             self._told_all(last, commit)
             return others
-        if now >= self.due_at:
+        if now >= self.due_at and not self._goes_on(commit, now):
             return self._tell_the_others(last, commit, others)
         new = last != self._last
         if not new and commit == self._commit:
@@ -87,8 +90,18 @@ class News:
         if not self.passed:
             self.due_at = _NEVER
         elif self.due_at == _NEVER:
-            self.due_at, self._sent = now + self._late_s, last
+            self._passed_at, self._sent = now, last
+            self.due_at = now + self._late_s
         return told
+
+    def _goes_on(self, commit: int, now: float) -> bool:
+        """Whether another moment begins: the quick ones keep up, and there was more for them in this one."""
+        flows = self._quick and self._sent <= commit and self._sent < self._last
+        if not flows or now >= self._passed_at + self._behind_s:
+            return False
+        self._sent = self._last
+        self.due_at = now + self._late_s
+        return True
 
     def _tell_the_others(self, last: int, commit: int, others: Set[str]) -> Set[str]:
         if commit < self._sent:
