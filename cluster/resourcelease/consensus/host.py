@@ -68,11 +68,12 @@ class Host:
         founding: bool = False,
         reads: int = ENTRY_VERSION,
         read_by: Callable[[str], int] = lambda peer: ENTRY_VERSION,
+        give_way: Callable[[], object] = lambda: None,
     ) -> None:
         self.node_id = node_id
         self.settings = settings = settings or Settings()
         self._store, self._machines = store, machines
-        self._guards, self._rng, self._now = guards, rng, now
+        self._guards, self._rng, self._now, self._give_way = guards, rng, now, give_way
         # A number no earlier run of this node had: replies to an earlier run must not answer calls of this one.
         self._incarnation = incarnation if guards.reqid else 0
 
@@ -268,8 +269,7 @@ class Host:
     def _do_the_rest(self) -> None:
         if self._held.waiting:
             self._show_held_replies()
-        if self._arrived is not None:
-            self._install_arrived()
+        self._install_arrived()
         self._stand_alone()
         self._check_disk()
         self._effects.administered += self.administration.turn(self._now)
@@ -289,26 +289,25 @@ class Host:
 
     def next_turn_at(self) -> float:
         """When the next turn is due if nothing happens before."""
+        now = self._now
         if self._precedence.unfinished:
-            return self._now
-        times = [self._now + 1.0, self._precedence.due_at]
-        if self._raft.state == LEADER:
-            times.append(min(self._raft.heartbeat_at + _JUST_AFTER_S, self._news.due_at))
-            due_ms = self.machine.next_due_ms()
-            if self._clock.running and due_ms is not None and due_ms > self._clock.stamped_ms:
-                times.append(self._now + (due_ms - self._clock.reading_ms(self._now)) / 1000.0 + _JUST_AFTER_S)
-        elif self.node_id in self.members:
-            times.append(self._raft.election_at + _JUST_AFTER_S)
-        if (pending_at := self._proposals.next_deadline(self._now)) is not None:
-            times.append(pending_at)
-        if (rows_at := self._behind.next_at(self.applied_index)) is not None:
-            times.append(rows_at)
+            return now
+        at = min(now + 1.0, self._precedence.due_at, self._behind.next_at(self._raft.applied_index))
+        if len(self._proposals):
+            at = min(at, self._proposals.next_deadline(now))
         if self._arrived is not None:
-            times.append(self._now + _AGAIN_S)
-        floor = self._now if self._outgoing.sending else self._now + _AGAIN_S
+            at = min(at, now + _AGAIN_S)
+        floor = now if self._outgoing.sending else now + _AGAIN_S
         if self._raft.state == LEADER:
-            floor = min(floor, max(self._news.due_at, self._now))
-        return max(min(times), floor)
+            at = min(at, self._raft.heartbeat_at + _JUST_AFTER_S)
+            due_ms = self.machine.next_due_ms()
+            if due_ms is not None and self._clock.running and due_ms > self._clock.stamped_ms:
+                at = min(at, now + (due_ms - self._clock.reading_ms(now)) / 1000.0 + _JUST_AFTER_S)
+            # The others are told on time, whatever else there is.
+            return min(max(at, floor), max(self._news.due_at, now))
+        if self.node_id in self.members:
+            at = min(at, self._raft.election_at + _JUST_AFTER_S)
+        return max(at, floor)
 
     def _may_tick(self) -> bool:
         # Alone, the library would commit what it has just appended; so it waits for the disk (guard **sync**).
@@ -387,6 +386,8 @@ class Host:
             self._clock.start(self.machine.clock_ms, self._now)
         if command[0] != KIND_OPS:
             return
+        if self._raft.state != LEADER:
+            self._give_way()
         origins, entry = decode_ops(command)
         self.versions.met(index, entry)
         outcome = self.machine.apply(index, term, entry)

@@ -44,7 +44,8 @@ class Membership:
 
     def is_alone(self, node: str) -> bool:
         """Whether the configuration is this node and no other."""
-        return [*self.current] == [node]
+        members = self._history[-1][1]
+        return len(members) == 1 and node in members
 
     @property
     def current(self) -> Mapping[str, str]:

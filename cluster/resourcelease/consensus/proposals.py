@@ -15,6 +15,7 @@ __all__ = ["Pending", "Proposals", "Queue", "forwarded"]
 
 # How often the proposals under way are looked through for those to send again.
 _REVIEW_S = 0.1
+_NEVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Proposals:
         self._route: tuple[str, int, int] | None = None
         self._review_at = 0.0
         # No deadline is earlier. It may lag behind, so that a turn need not look through all that wait.
-        self._earliest = float("inf")
+        self._earliest = _NEVER
         self._count = 0
 
     def __len__(self) -> int:
@@ -72,7 +73,7 @@ class Proposals:
         late = [pending for pending in self._pending.values() if pending.deadline <= now]
         for pending in late:
             del self._pending[pending.number]
-        self._earliest = min((pending.deadline for pending in self._pending.values()), default=float("inf"))
+        self._earliest = min((pending.deadline for pending in self._pending.values()), default=_NEVER)
         return late
 
     def to_send(self, route: tuple[str, int, int] | None, now: float) -> Iterator[Pending]:
@@ -93,10 +94,10 @@ class Proposals:
             pending.sent_at = now
             yield pending
 
-    def next_deadline(self, now: float) -> float | None:
+    def next_deadline(self, now: float) -> float:
         """When to look again."""
         if not self._pending:
-            return None
+            return _NEVER
         return min(self._earliest, max(self._review_at, now))
 
 

@@ -227,8 +227,13 @@ class _LeadsAlone(Exception):
 class LibRaft(SyncObj):  # type: ignore[misc]
     """The library's core, with names that can be read."""
 
+    _SyncObj__raftCurrentTerm: int
+    _SyncObj__raftState: int
+    _SyncObj__raftCommitIndex: int
+    _SyncObj__raftLastApplied: int
+    _SyncObj__raftElectionDeadline: float
     # The library's constructor reads every property, before it has set this one.
-    _SyncObj__newAppendEntriesTime = 0.0
+    _SyncObj__newAppendEntriesTime: float = 0.0
 
     def __init__(
         self,
@@ -330,7 +335,7 @@ class LibRaft(SyncObj):  # type: ignore[misc]
 
     def stand_by(self, until: float) -> None:
         """No election of our own before ``until``."""
-        self._SyncObj__raftElectionDeadline: float = max(self.election_at, until)
+        self._SyncObj__raftElectionDeadline = max(self.election_at, until)
 
     def stand_at(self, when: float) -> None:
         """The next election of our own comes no later than ``when``."""
@@ -386,12 +391,12 @@ class LibRaft(SyncObj):  # type: ignore[misc]
     @property
     def term(self) -> int:
         """The current term."""
-        return int(self._SyncObj__raftCurrentTerm)
+        return self._SyncObj__raftCurrentTerm
 
     @property
     def state(self) -> int:
         """``FOLLOWER``, ``CANDIDATE`` or ``LEADER``."""
-        return int(self._SyncObj__raftState)
+        return self._SyncObj__raftState
 
     @property
     def leader(self) -> str | None:
@@ -402,7 +407,7 @@ class LibRaft(SyncObj):  # type: ignore[misc]
     @property
     def commit_index(self) -> int:
         """The highest index known to be committed."""
-        return int(self._SyncObj__raftCommitIndex)
+        return self._SyncObj__raftCommitIndex
 
     @commit_index.setter
     def commit_index(self, index: int) -> None:
@@ -411,7 +416,7 @@ class LibRaft(SyncObj):  # type: ignore[misc]
     @property
     def applied_index(self) -> int:
         """The highest index applied."""
-        return int(self._SyncObj__raftLastApplied)
+        return self._SyncObj__raftLastApplied
 
     @property
     def noop_index(self) -> int:
@@ -421,12 +426,12 @@ class LibRaft(SyncObj):  # type: ignore[misc]
     @property
     def election_at(self) -> float:
         """When this node will stand for election unless it hears of a leader."""
-        return float(self._SyncObj__raftElectionDeadline)
+        return self._SyncObj__raftElectionDeadline
 
     @property
     def heartbeat_at(self) -> float:
         """When a leader will next send by itself."""
-        return float(self._SyncObj__newAppendEntriesTime)
+        return self._SyncObj__newAppendEntriesTime
 
     @property
     def followers(self) -> Set[str]:

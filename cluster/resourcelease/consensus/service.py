@@ -48,6 +48,8 @@ _PASSES = 3
 _TICK_S = 0.001
 # Between two attempts of a request to a leader that is not known, or not the leader any more.
 _ASK_AGAIN_S = 0.1
+# Called before each entry that a follower applies: for that nobody waits, unlike for what other processes here may do.
+_give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Consensus:
             founding=founding,
             reads=reads,
             read_by=self._peers.read_by,
+            give_way=_give_way,
         )
         self.questions = Questions(lambda peer, message: self._peers.send(peer, [wire.encode(message)]))
         self._waiters: dict[int, Callable[[Sequence[Any] | Exception], None]] = {}

@@ -13,6 +13,7 @@ __all__ = ["WriteBehind"]
 
 # How often a look is taken at whether the event log has come as far as the rows that wait for it.
 _LOOK_S = 0.02
+_NEVER = float("inf")
 
 
 class _Taken(NamedTuple):
@@ -68,12 +69,12 @@ class WriteBehind:
         self._written_at = now
         self._bytes = 0
 
-    def next_at(self, applied_index: int) -> float | None:
+    def next_at(self, applied_index: int) -> float:
         """When there will be something to do, if nothing else happens."""
         if self._taken is not None:
             return self._written_at + _LOOK_S
         if applied_index <= self._rows_index or self._on_their_way:
-            return None
+            return _NEVER
         return self._written_at + self._settings.flush_s
 
     @property

@@ -87,9 +87,9 @@ class Granter:
         if not self._lines:
             return
         turns: deque[tuple[str, int, int]] = deque()
+        machine = self._replica.machine
         for namespace, line in self._lines.items():
-            queue = self._replica.machine.queue(namespace)
-            budget = 0 if queue is None or queue.paused else queue.pending - self._asked.get(namespace, 0)
+            budget = machine.grantable(namespace) - self._asked.get(namespace, 0)
             if budget > 0:
                 turns.append((namespace, budget, max(1, budget // len(line))))
         while turns:

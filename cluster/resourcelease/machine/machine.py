@@ -177,6 +177,11 @@ class Machine:
         ns = self._state.namespaces.get(namespace)
         return None if ns is None else views.queue(ns)
 
+    def grantable(self, namespace: str) -> int:
+        """How many items a lease could have now: those that are pending, unless the namespace is paused."""
+        ns = self._state.namespaces.get(namespace)
+        return 0 if ns is None or ns.paused else ns.ready.size
+
     def namespaces(self) -> list[str]:
         """All namespaces, in the order of their creation."""
         return list(self._state.namespaces)

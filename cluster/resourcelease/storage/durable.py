@@ -64,7 +64,7 @@ class Durable(NamedTuple):
         if batch.rows_index:
             rows = RowsPosition(batch.rows_index, batch.rows_term, rows.changes)
         vote = self.vote if batch.vote is None else Vote(*batch.vote)
-        return self._replace(positions=self.positions.after(batch), vote=vote, rows=rows, ahead=ahead or self.ahead)
+        return Durable(self.positions.after(batch), vote, rows, self.first_held, ahead or self.ahead)
 
     def with_rows(self, other: "Durable") -> "Durable":
         """The same with the rows of another, where these are newer, and with what they allowed to be compacted."""
