@@ -9,8 +9,8 @@ __all__ = ["all_stays", "spare_the_old"]
 # Never reached: the oldest generation is not collected unasked.
 _NEVER = 1 << 30
 # So many new objects are looked through together, and so many times that number before they count as old. Each is
-# looked at twice, whatever the numbers; they say how long everything stands still for it: two milliseconds.
-_YOUNG, _GENERATION = 2_000, 4
+# looked at twice, whatever the numbers; they say how long everything stands still for it: less than a millisecond.
+_YOUNG, _GENERATION = 1_000, 2
 
 
 @contextmanager
