@@ -126,7 +126,7 @@ def test_a_node_with_another_history_takes_itself_out(
     async def scenario() -> None:
         await put(trio, 3)
         machine: Any = trio.nodes["n2"].consensus.machine
-        machine._state.chain = bytes(32)
+        machine._state.chain = b"\1" * 32
         await put(trio, 3)
         told = await check(trio, "n1")
         assert "n2: its events up to index" in next(node for node in told.nodes if node.node_id == "n2").problems[0]

@@ -24,7 +24,6 @@ RETENTION = Retention(max_bytes=9_000)
 
 
 def the_work() -> Work:
-    limits.SEGMENT_BYTES = SEGMENT_BYTES
     work = Work(SEED)
     work.run(STEPS)
     return work.finish()
@@ -75,6 +74,7 @@ def installing(directory: Path) -> None:
 
 
 if __name__ == "__main__":
+    limits.SEGMENT_BYTES = SEGMENT_BYTES
     scenario, where, point, nth = sys.argv[1:]
     kill_at(point, int(nth))
     {"writing": writing, "resuming": resuming, "retiring": retiring, "installing": installing}[scenario](Path(where))

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from resourcelease.machine import Machine
+from resourcelease.model import limits
 from resourcelease.storage.segments import SEGMENT_POINTS, Log, Query, Register, segment_paths, verify
 
 from . import crash_child
+from .conftest import SEGMENT_BYTES
 from .crash_child import RETENTION, the_work
 from .work import OWNER, Work, again, encoded, feed, resume, write
 
@@ -26,7 +28,9 @@ def test_no_point_is_left_out() -> None:
 
 @pytest.fixture(scope="module")
 def work() -> Work:
-    return the_work()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "SEGMENT_BYTES", SEGMENT_BYTES)
+        return the_work()
 
 
 def run(scenario: str, directory: Path, point: str, nth: int) -> list[str]:

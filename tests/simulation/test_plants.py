@@ -20,7 +20,7 @@ FIRST_SEEDS: dict[str, int] = {
     "no-ci": 1,
     "no-fallback": 1,
     "no-newborn": 1,
-    "no-proof": 398,
+    "no-proof": 253,
     "torn": 2,
     "lost-vote": 6,
     "no-effects": 2,

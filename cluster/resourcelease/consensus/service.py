@@ -135,8 +135,7 @@ class Consensus:
         self._synced: deque[tuple[int, BaseException | None]] = deque()
         self._sync_told = False
         self._failure: BaseException | None = None
-        self._running = False
-        self._turning = False
+        self._running = self._turning = False
 
     def _connections(self, cluster_id: str, incarnation: int, tls: TlsContexts | None) -> Peers:
         return Peers(
