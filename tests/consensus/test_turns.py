@@ -27,7 +27,7 @@ class Trio:
         self.now = 1000.0
         self.mail: list[tuple[str, str, Message]] = []
         self.gave_way: Counter[str] = Counter()
-        self.answers: list[int] = []
+        self.answers: list[tuple[str, int]] = []
         self.hosts = {name: self._host(name) for name in NAMES}
         for name, host in self.hosts.items():
             for other in NAMES:
@@ -57,7 +57,7 @@ class Trio:
             host.durable(effects.write[0])
             sends += host.released()
         self.mail += [(name, peer, message) for peer, message in sends]
-        self.answers += [number for number, _ in effects.answers]
+        self.answers += [(name, number) for number, _ in effects.answers]
         return effects
 
     def deliver(self) -> Iterator[tuple[str, bool]]:
@@ -164,9 +164,16 @@ def test_a_follower_applies_much_right_after_its_acknowledgement(trio: Trio) -> 
 
 def test_a_follower_with_callers_of_its_own_does_not_put_off_what_they_wait_for(trio: Trio) -> None:
     quick = quick_of(trio)
+    host = trio.hosts[quick]
     number = trio.propose(quick)
-    trio.rest()
-    assert number in trio.answers
+    trio.turn(quick)
+    assert [to for to, _ in trio.deliver()] == [trio.leader]
+    committed(trio, quick, 2)
+    assert (quick, number) not in trio.answers
+    assert host.unfinished
+    assert host.next_turn_at() == trio.now
+    trio.turn(quick)
+    assert (quick, number) in trio.answers
 
 
 def test_only_a_follower_gives_way_before_it_applies(trio: Trio) -> None:

@@ -145,6 +145,7 @@ class Lockstep:
         view = machine.queue(name)
         assert view is not None
         assert [view.pending, view.delayed, view.active, view.dead] == list(map(len, mine))
+        assert machine.grantable(name) == (0 if space.paused else view.pending)
         assert (view.options, view.paused, view.backpressure) == (space.options, space.paused, space.backpressure)
         counts = [view.enqueued, view.restored, view.completed, view.drained, view.discarded]
         assert counts == [space.enqueued, space.restored, space.completed, space.drained, space.discarded]
