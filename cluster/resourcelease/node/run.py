@@ -10,6 +10,7 @@ from resourcelease.node.collector import spare_the_old
 from resourcelease.node.config import ConfigError, NodeConfig
 from resourcelease.node.logs import set_up
 from resourcelease.node.process import Node, consensus_settings
+from resourcelease.node.processor import keep_still
 from resourcelease.node.rebuild import rebuild
 from resourcelease.node.takeout import Mark, read_mark
 from resourcelease.storage import CorruptStore, StorageError
@@ -76,7 +77,9 @@ async def _live(config: NodeConfig, told: "asyncio.Future[str]") -> tuple[int | 
         logger.error("node %s cannot start: %s", config.node.id, error)
         return 1, None
     spare_the_old()
+    keeping = asyncio.ensure_future(_keep_still(config, node))
     await asyncio.wait((told, node.failed), return_when=asyncio.FIRST_COMPLETED)
+    keeping.cancel()
     failed = node.failed.done()
     if failed:
         logger.error("node %s cannot go on: %s", config.node.id, node.failed.result())
@@ -91,6 +94,11 @@ async def _live(config: NodeConfig, told: "asyncio.Future[str]") -> tuple[int | 
     logger.info("node %s has stopped", config.node.id)
     mark = await asyncio.to_thread(read_mark, config.node.dir) if failed and not told.done() else None
     return (int(failed) if mark is None else None), mark
+
+
+async def _keep_still(config: NodeConfig, node: Node) -> None:
+    if config.node.processor == "keep":
+        await keep_still(lambda: node.consensus.is_leader)
 
 
 async def _rebuild(config: NodeConfig, mark: Mark, told: "asyncio.Future[str]") -> int | None:

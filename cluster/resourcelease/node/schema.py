@@ -30,6 +30,9 @@ class NodeSection:
     dir: Path = Path()
     # The event loop of the process; auto: uvloop where it is installed, which costs less.
     loop: Literal["auto", "asyncio", "uvloop"] = "auto"
+    # Where the loop of a node that leads runs; keep: it stays on the processor that it is on, as long as it does not
+    # wait longer for it than for any other; any: wherever the system puts it.
+    processor: Literal["keep", "any"] = "keep"
 
 
 @dataclass(frozen=True, slots=True)
