@@ -13,6 +13,7 @@ from google.rpc import status_pb2
 from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, ended, eventually, fresh, info_of, items, until
 from resourcelease import v1
 from resourcelease.client import Client, Forbidden, Tls
+from resourcelease.frontdoor.errands import Told
 from resourcelease.model.ops import Op
 from resourcelease.node.certs import make_authority, make_certificate
 
@@ -223,18 +224,20 @@ def test_a_grant_on_its_way_to_a_caller_that_has_gone_is_given_back(
         name = next(each for each in trio.nodes if each != leader)
         talk, other = Talk(trio.stubs[name], wire), Talk(trio.stubs[leader], wire)
         await other.ask(put(namespace, "a", "b"), v1.EnqueueResponse)
-        release = asyncio.Event()
+        release, later = asyncio.Event(), list[asyncio.Task[None]]()
         replica = trio.nodes[name]._replica
         assert replica is not None
-        submit = replica.submit
+        ask = replica.ask
 
-        def held(op: Op) -> "asyncio.Future[Any]":
-            return asyncio.ensure_future(later(submit(op)))
+        def held(op: Op) -> Told:
+            told = Told()
+            later.append(asyncio.ensure_future(hold_back(ask(op), told)))
+            return told
 
-        async def later(done: "asyncio.Future[Any]") -> Any:
+        async def hold_back(done: Told, told: Told) -> None:
             result = await done
             await release.wait()
-            return result
+            told.set_result(result)
 
         async def stands(pending: int, active: int) -> bool:
             request = v1.QueuesRequest(namespaces=[namespace], linearizable=True)
@@ -242,7 +245,7 @@ def test_a_grant_on_its_way_to_a_caller_that_has_gone_is_given_back(
             return (depth.pending, depth.active) == (pending, active)
 
         with monkeypatch.context() as patched:
-            patched.setattr(replica, "submit", held)
+            patched.setattr(replica, "ask", held)
             fields: dict[str, Any] = {"timeout_ms": 500} if how == "deadline" else {}
             numbers = await talk.say(lease_of(namespace, "dying", max_items=2), **fields)
             await eventually(lambda: stands(0, 2))

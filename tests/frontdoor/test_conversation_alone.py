@@ -12,6 +12,7 @@ from frontdoor.cluster_fixture import items, until
 from resourcelease import v1
 from resourcelease.frontdoor.callers import Caller, Callers
 from resourcelease.frontdoor.conversation import Conversations
+from resourcelease.frontdoor.departures import Leaving
 from resourcelease.frontdoor.dispatch import NoMessage
 from resourcelease.frontdoor.gate import Gate
 from resourcelease.frontdoor.refusals import Refused
@@ -77,7 +78,7 @@ class Talk:
     def __init__(self, run: Run = nothing, *, answer_bytes: int = 1 << 20, calls: int = 5_000, **headers: str) -> None:
         unary = {method.name: run for method in SERVICE.methods if not method.client_streaming}
         self.gate = Gate(calls=calls, calls_per_peer=calls, streams_per_peer=4)
-        self.conversations = Conversations(SERVICE, unary, self.gate, answer_bytes)
+        self.conversations = Conversations(SERVICE, unary, self.gate, Leaving(), answer_bytes)
         self.line = Line({name.replace("_", "-"): value for name, value in headers.items()})
         context: Any = self.line
         caller = Caller(Callers(run="t", trust_principal_header=True), context)
@@ -225,6 +226,23 @@ def test_a_call_that_is_cancelled_in_its_own_message_never_begins() -> None:
         await talk.answered(2)
         await talk.end()
         assert (stuck.begun, list(talk.line.answers)) == (1, [2])
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_is_cancelled_in_the_next_message_is_ended_in_order() -> None:
+    async def scenario() -> None:
+        stuck = Stuck()
+        talk = Talk(stuck)
+        # Both are there before the first has had a turn of its own.
+        talk.line.say(call(1), call(2))
+        talk.line.say(cancelled=(1,))
+        await until(lambda: stuck.begun == 2)
+        await until(lambda: stuck.cancelled == 1)
+        await until(lambda: talk.gate.inside == 1)
+        stuck.go.set()
+        await talk.end()
+        assert list(talk.line.answers) == [2]
 
     asyncio.run(scenario())
 
@@ -421,21 +439,17 @@ def test_a_broken_stream_ends_its_calls() -> None:
 
 def test_messages_of_answers_have_a_bound() -> None:
     async def scenario() -> None:
-        replies, sent = Replies(), []
-
-        async def send(message: v1.ConverseResponse) -> None:
-            sent.append(message)
-
+        replies, line = Replies(Leaving()), Line()
         for number in range(1, 5):
             replies.add(number, bytes(50 * 1024))
         replies.add(5, bytes(300 * 1024))
         replies.add_status(6, b"status")
-        writer = asyncio.ensure_future(replies.write(send))
+        writer = asyncio.ensure_future(replies.write(line))
         await replies.drained()
-        assert [[answer.number for answer in message.answers] for message in sent] == [[1, 2], [3, 4], [5], [6]]
+        assert [[answer.number for answer in message.answers] for message in line.taken] == [[1, 2], [3, 4], [5], [6]]
         await replies.settled()
         replies.add(7, b"")
         await writer
-        assert len(sent) == 4
+        assert len(line.taken) == 4
 
     asyncio.run(scenario())

@@ -6,6 +6,7 @@ import pytest
 
 from frontdoor.cluster_fixture import items, until
 from resourcelease import v1
+from resourcelease.frontdoor.departures import Leaving
 from resourcelease.frontdoor.gate import Gate
 from resourcelease.frontdoor.intake import item_columns
 from resourcelease.frontdoor.outbox import Outbox
@@ -13,24 +14,35 @@ from resourcelease.frontdoor.refusals import Refused
 from resourcelease.frontdoor.scan import too_many_entries
 
 
+class Line:
+    """The node's end of a stream whose worker reads as it likes."""
+
+    def __init__(self) -> None:
+        self.reading = asyncio.Event()
+        self.sent: list[v1.WorkResponse] = []
+
+    async def write(self, message: v1.WorkResponse) -> None:
+        await self.reading.wait()
+        self.sent.append(message)
+
+
+def outbox_of() -> Outbox:
+    return Outbox(Leaving(), lambda push: None, lambda: None)
+
+
 def test_a_worker_that_does_not_read_is_not_read() -> None:
     async def scenario() -> None:
-        outbox, reading, sent = Outbox(), asyncio.Event(), []
-
-        async def send(message: v1.WorkResponse) -> None:
-            await reading.wait()
-            sent.append(message)
-
-        writer = asyncio.ensure_future(outbox.write(send, lambda push: None, lambda: None))
+        outbox, line = outbox_of(), Line()
+        writer = asyncio.ensure_future(outbox.write(line))
         reader = asyncio.ensure_future(feed(outbox))
         await until(lambda: outbox.blocked_since is not None)
         for _ in range(10):
             await asyncio.sleep(0)
         assert not reader.done()
-        reading.set()
+        line.reading.set()
         await reader
         await outbox.drained()
-        assert len(sent) == 1000
+        assert len(line.sent) == 1000
         await outbox.settled()
         outbox.put(v1.WorkResponse())
         await writer
@@ -45,16 +57,13 @@ def test_a_worker_that_does_not_read_is_not_read() -> None:
 
 def test_lost_leases_are_told_together() -> None:
     async def scenario() -> None:
-        outbox, sent = Outbox(), []
-
-        async def send(message: v1.WorkResponse) -> None:
-            sent.append(message)
-
+        outbox, line = outbox_of(), Line()
+        line.reading.set()
         for number in range(5):
             outbox.put_lost(v1.LostLease(handle=v1.Handle(sequence_id=number)))
-        writer = asyncio.ensure_future(outbox.write(send, lambda push: None, lambda: None))
+        writer = asyncio.ensure_future(outbox.write(line))
         await outbox.drained()
-        assert [len(message.lost.leases) for message in sent] == [5]
+        assert [len(message.lost.leases) for message in line.sent] == [5]
         writer.cancel()
 
     asyncio.run(scenario())

@@ -1,49 +1,24 @@
 """A node that has lost the others lets its callers go on elsewhere."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
 import pytest
 
 from frontdoor.cluster_fixture import Cluster, Runner, ended, fresh, info_of, items, refusal, until
+from frontdoor.silent import Silent
 from resourcelease import v1
-from resourcelease.consensus import Consensus, OutcomeUnknown, Settings
+from resourcelease.consensus import Consensus, OutcomeUnknown
 from resourcelease.frontdoor import seclusion
 from resourcelease.frontdoor.refusals import Refused
 from resourcelease.frontdoor.relief import Relief
 from resourcelease.frontdoor.replica import Replica
-from resourcelease.machine import Machine
 from resourcelease.model.errors import Reason
 from resourcelease.model.ops import Call, Heartbeat
 
 # Enough of them for anything to be given up.
 MANY = 20
-
-
-class Silent:
-    """A consensus that takes everything, and answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.settings = Settings()
-        self.machine = Machine("test")
-        self.applied = 0
-        self.begun: list[tuple[float, Callable[[Any], None]]] = []
-
-    def status(self) -> Any:
-        return SimpleNamespace(applied_index=self.applied)
-
-    def begin(self, ops: Sequence[bytes], timeout_s: float, tell: Callable[[Any], None], *, more: bool) -> None:
-        self.begun.append((timeout_s, tell))
-
-    async def propose(self, ops: Sequence[bytes], timeout_s: float) -> Any:
-        await asyncio.Event().wait()
-
-    async def barrier(self, timeout_s: float) -> int:
-        await asyncio.Event().wait()
-        return 0
 
 
 def beat() -> Heartbeat:

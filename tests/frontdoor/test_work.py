@@ -10,6 +10,7 @@ import pytest
 
 from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ended, fresh, info_of, items, until
 from resourcelease import v1
+from resourcelease.frontdoor import work
 
 ROLES = pytest.mark.parametrize("role", ["leader", "follower"])
 
@@ -137,6 +138,31 @@ def test_who_waits_is_granted_what_comes_in_the_same_entry_of_the_log(
         events.cancel()
         both = {v1.EventType.EVENT_TYPE_ENQUEUE, v1.EventType.EVENT_TYPE_LEASE_GRANTED}
         assert both in entries.values()
+        await worker.close()
+
+    run(scenario())
+
+
+def test_who_held_as_many_as_may_be_is_granted_more_when_it_has_completed_them(
+    trio: Cluster, run: Runner, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        stubs, namespace = await trio.via("follower"), fresh()
+        monkeypatch.setattr(work, "MAX_ITEMS_PER_OP", 2)
+        await put(stubs, namespace, 6)
+        worker = Worker(stubs, wire, namespace, "w", credit=2)
+        await worker.open()
+        for number in range(2):
+            held = await worker.leases(2)
+            entries = [v1.CompleteEntry(handle=each.handle) for each in held]
+            await worker.send(credit=2, operation_id=f"c{number}", complete=v1.WorkComplete(entries=entries))
+        # The same by a call of its own, of which the stream hears nothing.
+        held = await worker.leases(2)
+        await worker.send(credit=2)
+        await put(stubs, namespace, 1)
+        entries = [v1.CompleteEntry(handle=each.handle) for each in held]
+        await stubs.lease.Complete(v1.CompleteRequest(namespace=namespace, peer_id="w", entries=entries), timeout=10)
+        assert len(await worker.leases(1)) == 1
         await worker.close()
 
     run(scenario())

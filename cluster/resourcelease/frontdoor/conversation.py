@@ -10,8 +10,10 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from resourcelease import v1
 from resourcelease.frontdoor.callers import Caller, Speaker
+from resourcelease.frontdoor.departures import Leaving
 from resourcelease.frontdoor.dispatch import NoMessage, Unary, plain_status, reader, status_text
 from resourcelease.frontdoor.duplex import Duplex
+from resourcelease.frontdoor.errands import Errand, Errands
 from resourcelease.frontdoor.gate import Gate
 from resourcelease.frontdoor.refusals import Refused, refuse
 from resourcelease.frontdoor.replies import Replies
@@ -33,9 +35,17 @@ class _Method(NamedTuple):
 class Conversations:
     """The conversations of a node, and the methods that can be called in them."""
 
-    def __init__(self, service: ServiceDescriptor, methods: Mapping[str, Unary], gate: Gate, answer_bytes: int) -> None:
+    def __init__(
+        self,
+        service: ServiceDescriptor,
+        methods: Mapping[str, Unary],
+        gate: Gate,
+        leaving: Leaving,
+        answer_bytes: int,
+    ) -> None:
         """``methods`` by name; each needs a value of ``ConverseMethod``. ``answer_bytes``: the longest answer."""
         self.gate = gate
+        self.leaving = leaving
         self.answer_bytes = answer_bytes
         named = {_name_of(number): number for number in v1.ConverseMethod.values()}
         self.methods = {
@@ -80,11 +90,11 @@ class Conversations:
 class _Call:
     """One call under way."""
 
-    __slots__ = ("number", "task", "timer")
+    __slots__ = ("errand", "number", "timer")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.task: asyncio.Task[None] | None = None
+        self.errand: Errand | None = None
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -97,16 +107,16 @@ class _Conversation(Duplex):
         self._caller = caller
         self._key: str = caller.context.peer()
         self._loop = asyncio.get_running_loop()
-        self._replies = Replies()
+        self._replies = Replies(place.leaving)
         # Those whose answer is wanted, by number; and every call that runs, also those that were dropped.
         self._wanted: dict[int, _Call] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
 
     async def run(self) -> None:
         """Serves until the client has closed its side and has its answers, or something breaks."""
         replies = self._replies
         try:
-            await self._until_over(replies, replies.write(self._caller.context.write), self._read())
+            await self._until_over(replies, replies.write(self._caller.context), self._read())
         finally:
             for call in list(self._wanted.values()):
                 self._drop(call)
@@ -129,8 +139,7 @@ class _Conversation(Duplex):
             self._take(frame)
             if replies.full:
                 await replies.room()
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._errands.over()
         await replies.drained()
 
     def _take(self, frame: Any) -> None:
@@ -148,8 +157,10 @@ class _Conversation(Duplex):
             if number in self._wanted or number in numbers:
                 refuse(f"{number} is under way already", f"calls[{place}].number")
             numbers.add(number)
+        cancelled = set(frame.cancelled)
         for call in frame.calls:
-            self._begin(call)
+            if call.number not in cancelled:
+                self._begin(call)
         for number in frame.cancelled:
             if (dropped := self._wanted.get(number)) is not None:
                 self._drop(dropped)
@@ -175,9 +186,8 @@ class _Conversation(Duplex):
         if left_s is not None:
             call.timer = self._loop.call_later(left_s, self._overdue, call)
         speaker = Speaker(self._caller, until, asked.traceparent)
-        call.task = task = self._loop.create_task(self._serve(call, method, speaker, asked.request))
-        self._running.add(task)
-        task.add_done_callback(lambda done: self._over(call, done))
+        work = self._serve(call, method, speaker, asked.request)
+        call.errand = self._errands.begin(work, lambda _: self._over(call))
 
     async def _serve(self, call: _Call, method: _Method, speaker: Speaker, data: bytes) -> None:
         try:
@@ -196,9 +206,8 @@ class _Conversation(Duplex):
             else:
                 self._replies.add(call.number, answer)
 
-    def _over(self, call: _Call, task: "asyncio.Task[None]") -> None:
+    def _over(self, call: _Call) -> None:
         self._place.gate.leave(self._key)
-        self._running.discard(task)
         if self._forget(call):
             # It was not we who cancelled it: the node comes to its end.
             self._say(call.number, grpc.StatusCode.CANCELLED, "the call was given up")
@@ -212,8 +221,8 @@ class _Conversation(Duplex):
     def _drop(self, call: _Call) -> None:
         """Nobody waits for the call any more."""
         self._forget(call)
-        assert call.task is not None
-        call.task.cancel()
+        assert call.errand is not None
+        call.errand.cancel()
 
     def _overdue(self, call: _Call) -> None:
         self._drop(call)

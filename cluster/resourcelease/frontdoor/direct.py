@@ -242,10 +242,23 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return self._served.read(content)
 
-    async def write(self, message: Any) -> None:
-        """Sends a message, at the pace of its reader."""
+    @property
+    def has_room(self) -> bool:
+        """Whether its reader keeps up, so that ``write_now`` may be called."""
+        return self._room.is_set() and not self._ended
+
+    def write_now(self, message: Any) -> None:
+        """Sends a message."""
         if not self._ended and self._transport is not None:
             self._transport.write(frame(MESSAGE, message.SerializeToString()))
+
+    async def write(self, message: Any) -> None:
+        """Sends a message, at the pace of its reader."""
+        self.write_now(message)
+        await self._room.wait()
+
+    async def room(self) -> None:
+        """Waits until its reader keeps up."""
         await self._room.wait()
 
     async def abort(self, code: grpc.StatusCode, message: str, metadata: tuple[tuple[str, bytes], ...]) -> NoReturn:

@@ -94,6 +94,7 @@ class FrontDoor:
             lease_service_pb2.DESCRIPTOR.services_by_name["LeaseService"],
             self._lease_calls(),
             self._gate,
+            replica.leaving,
             _ANSWER_SHARE * limits.message_bytes - _ENVELOPE_BYTES,
         )
         self._events = Events(self._tail, archive)

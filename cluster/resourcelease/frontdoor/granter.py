@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from typing import Any, Protocol
 
+from resourcelease.frontdoor.errands import Told
 from resourcelease.frontdoor.refusals import Refused
 from resourcelease.frontdoor.replica import Replica
 from resourcelease.model.errors import Refusal
@@ -155,11 +156,10 @@ class Granter:
             return 0
         namespace = seeker.namespace
         self._asked[namespace] = self._asked.get(namespace, 0) + wish.limit
-        answer = self._replica.submit(wish)
-        answer.add_done_callback(lambda done: self._answered(seeker, wish, done))
+        self._replica.ask(wish).then(lambda told: self._answered(seeker, wish, told))
         return wish.limit
 
-    def _answered(self, seeker: Seeker, wish: Lease, done: "asyncio.Future[Any]") -> None:
+    def _answered(self, seeker: Seeker, wish: Lease, told: Told) -> None:
         namespace = seeker.namespace
         left = self._asked[namespace] - wish.limit
         if left:
@@ -167,7 +167,7 @@ class Granter:
         else:
             del self._asked[namespace]
         self._look_soon()
-        error = done.exception()
+        error = told.exception()
         if error is not None:
             refused = error if isinstance(error, Refused) else None
             if refused is None:
@@ -176,7 +176,7 @@ class Granter:
             if seeker.refused(refused):
                 self._back_in_line(seeker)
             return
-        result: Granted | Refusal = done.result()
+        result: Granted | Refusal = told.result()
         if isinstance(result, Refusal):
             if seeker.refused(Refused.of(result, {"limit": "max_items"})):
                 self._back_in_line(seeker)

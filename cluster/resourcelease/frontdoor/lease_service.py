@@ -6,6 +6,7 @@ from resourcelease import v1
 from resourcelease.frontdoor import answers
 from resourcelease.frontdoor.acks import Acks
 from resourcelease.frontdoor.callers import Caller
+from resourcelease.frontdoor.errands import Told, in_a_task
 from resourcelease.frontdoor.granter import Granter
 from resourcelease.frontdoor.intake import items_of
 from resourcelease.frontdoor.leasing import LeaseWaiter
@@ -48,7 +49,7 @@ class Leases:
         call = caller.call(request, memorable=True)
         remaining_s = caller.remaining_s()
         answer = self._replica.start(Enqueue(call, items), remaining_s)
-        if isinstance(answer, asyncio.Future) and not delayed:
+        if isinstance(answer, Told) and not delayed:
             self._granter.coming(call.namespace, size)
         result = expect(await answer, Enqueued)
         if _pushed_back(result):
@@ -60,6 +61,7 @@ class Leases:
 
     async def _enqueue_later(self, call: Call, items: bytes, result: Enqueued, left_s: float) -> Enqueued:
         """Tries again whenever backpressure ends, until the time is over."""
+        await in_a_task()
         loop = asyncio.get_running_loop()
         until = loop.time() + left_s
         while _pushed_back(result) and loop.time() < until and self._stopping is None:

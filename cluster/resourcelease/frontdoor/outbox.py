@@ -1,12 +1,11 @@
 """What a stream has to send, in order, by one writer at the pace of its reader."""
 
-import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from resourcelease import v1
-from resourcelease.frontdoor.duplex import Departures
+from resourcelease.frontdoor.departures import Departures, Leaving
 from resourcelease.model.results import Granted
 
 __all__ = ["Outbox", "Push"]
@@ -23,15 +22,19 @@ class Push(NamedTuple):
 
 
 class Outbox(Departures):
-    """Messages that wait. Those already made go first to last; losses are gathered into one."""
+    """Messages that wait. Those already made go first to last; losses are gathered into one.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
+    ``pushed`` makes a message of leases as they leave; ``gone`` hears of each message that has left.
+    """
+
+    def __init__(
+        self, leaving: Leaving, pushed: Callable[[Push], v1.WorkResponse | None], gone: Callable[[], None]
+    ) -> None:
+        super().__init__(leaving)
+        self._pushed = pushed
+        self._tell_gone = gone
         self._queue: deque[Push | v1.WorkResponse] = deque()
         self._lost: list[v1.LostLease] = []
-        # Since when the reader has not taken what is being written; None: it keeps up.
-        self.blocked_since: float | None = None
 
     def put(self, message: Push | v1.WorkResponse) -> None:
         """Adds a message at the end."""
@@ -59,28 +62,15 @@ class Outbox(Departures):
         """Whether as many messages wait as may."""
         return len(self._queue) >= _MESSAGES_MAX
 
-    async def write(
-        self,
-        send: Callable[[v1.WorkResponse], Awaitable[None]],
-        pushed: Callable[[Push], v1.WorkResponse | None],
-        written: Callable[[], None],
-    ) -> None:
-        """Writes until it is stopped. ``pushed`` makes a message of leases as they leave; ``written`` hears of each."""
-        while not self._stopped:
-            if not self._queue and not self._lost:
-                await self._arrival()
-                continue
-            message = self._next(pushed)
-            if message is not None:
-                self.blocked_since = self._loop.time()
-                await self._send(send, message)
-                self.blocked_since = None
-            written()
+    def _waits(self) -> bool:
+        return bool(self._queue or self._lost)
 
-    def _next(self, pushed: Callable[[Push], v1.WorkResponse | None]) -> v1.WorkResponse | None:
+    def _take(self) -> v1.WorkResponse | None:
         if self._lost:
             lost, self._lost = self._lost, []
             return v1.WorkResponse(lost=v1.WorkLost(leases=lost))
         message = self._queue.popleft()
-        self._left.set()
-        return pushed(message) if isinstance(message, Push) else message
+        return self._pushed(message) if isinstance(message, Push) else message
+
+    def _gone(self) -> None:
+        self._tell_gone()

@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from resourcelease import v1
 from resourcelease.consensus import GATHER_S, Busy, Consensus, NoLeader, OutcomeUnknown, TooLarge
+from resourcelease.frontdoor.departures import Leaving
+from resourcelease.frontdoor.errands import Told, in_a_task
 from resourcelease.frontdoor.refusals import Refused, refused_by_consensus
 from resourcelease.machine import Machine
 from resourcelease.model.errors import Refusal
@@ -38,7 +40,7 @@ _NOTHING_APPLIED = "this node has applied nothing for a while, and may be cut of
 
 _T = TypeVar("_T")
 # A packed op, and who waits for its result.
-_Gathered = tuple[bytes, "asyncio.Future[Any]"]
+_Gathered = tuple[bytes, "asyncio.Future[Any] | Told"]
 
 
 class Replicates(Protocol):
@@ -59,6 +61,8 @@ class Replica:
         # Whether the log of events keeps up with what is applied.
         self._has_room = has_room
         self.answer_s = answer_s
+        # What the answers to callers leave by.
+        self.leaving = Leaving()
         self._loop = asyncio.get_running_loop()
         self._gathered: list[_Gathered] = []
         self._gathering_since = 0.0
@@ -105,13 +109,14 @@ class Replica:
         """The same, begun at once: what is submitted next comes behind it, where both have time enough."""
         if remaining_s is not None and remaining_s - _MARGIN_S < self.answer_s:
             return self._run_alone(op, remaining_s)
-        return self.submit(op)
+        return self.ask(op)
 
     async def _run_alone(self, op: Op, remaining_s: float) -> Result:
         return (await self.run_together([op], remaining_s))[0]
 
     async def run_together(self, ops: Sequence[Op], remaining_s: float | None = None) -> Sequence[Result]:
         """Several ops, in one entry of the log."""
+        await in_a_task()
         try:
             self._check_room()
             packed = [pack_op(op) for op in ops]
@@ -122,19 +127,29 @@ class Replica:
     def submit(self, op: Op) -> "asyncio.Future[Any]":
         """One op, gathered with those of the same moment. A future cancelled before that is not proposed at all."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._gathered.append((pack_op(op), future))
+        self._gather(op, future)
+        return future
+
+    def ask(self, op: Op) -> Told:
+        """The same; whoever waits for it is told within the turn of consensus that brings the result."""
+        told = Told()
+        self._gather(op, told)
+        return told
+
+    def _gather(self, op: Op, waiter: "asyncio.Future[Any] | Told") -> None:
+        self._gathered.append((pack_op(op), waiter))
         if len(self._gathered) == 1:
             self._loop.call_soon(self._propose_gathered)
             self._gathering_since = time.monotonic()
         elif time.monotonic() - self._gathering_since > GATHER_S:
             # Others can begin with it while the rest of this pass of the loop is done here.
             self._propose_gathered(more=True)
-        return future
 
     async def linearize(self, wanted: bool, remaining_s: float | None) -> None:
         """Before a read that is to see everything that was acknowledged before it."""
         if not wanted:
             return
+        await in_a_task()
         try:
             await self._patiently(self.consensus.barrier(self._time_for(remaining_s)))
         except _CONSENSUS_ERRORS as error:
@@ -178,13 +193,13 @@ class Replica:
         gathered, self._gathered = self._gathered, []
         batch: list[_Gathered] = []
         size = 0
-        for op, future in gathered:
-            if future.done():
+        for op, waiter in gathered:
+            if waiter.done():
                 continue
             if batch and (size + len(op) > _GATHERED_BYTES_MAX or len(batch) >= _GATHERED_OPS_MAX):
                 self._begin(batch, more=True)
                 batch, size = [], 0
-            batch.append((op, future))
+            batch.append((op, waiter))
             size += len(op)
         if batch:
             self._begin(batch, more=more)
@@ -203,17 +218,18 @@ class Replica:
             self._came_late(number, answer)
             return
         if isinstance(answer, Exception):
-            for _, future in batch:
-                if not future.done():
-                    known = isinstance(answer, _CONSENSUS_ERRORS)
-                    future.set_exception(refused_by_consensus(answer) if known else answer)
-            return
-        for (_, future), result in zip(batch, answer, strict=True):
-            if not future.done():
-                future.set_result(result)
+            known = isinstance(answer, _CONSENSUS_ERRORS)
+            for _, waiter in batch:
+                if not waiter.done():
+                    waiter.set_exception(refused_by_consensus(answer) if known else answer)
+        else:
+            for (_, waiter), result in zip(batch, answer, strict=True):
+                if not waiter.done():
+                    waiter.set_result(result)
+        self.leaving.leave()
 
     async def _patiently(self, asking: Awaitable[_T]) -> _T:
-        """Waits for one who asks by itself, until ``look`` gives it up."""
+        """Waits, in a task, for one who asks by itself, until ``look`` gives it up."""
         number = 0
         try:
             async with asyncio.timeout(None) as bound:

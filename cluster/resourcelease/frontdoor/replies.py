@@ -1,10 +1,9 @@
 """The answers of a conversation on their way out: those that are ready go together, at the pace of their reader."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable
 
 from resourcelease import v1
-from resourcelease.frontdoor.duplex import Departures
+from resourcelease.frontdoor.departures import Departures, Leaving
 
 __all__ = ["Replies"]
 
@@ -18,8 +17,8 @@ _BYTES_MAX = 8 * 1024 * 1024
 class Replies(Departures):
     """Messages that wait; the last of them still takes answers."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, leaving: Leaving) -> None:
+        super().__init__(leaving)
         self._messages: deque[tuple[v1.ConverseResponse, int]] = deque()
         self._bytes = 0
         self._answers = 0
@@ -43,17 +42,14 @@ class Replies(Departures):
         """Whether more wait than may."""
         return self._answers >= _ANSWERS_MAX or self._bytes >= _BYTES_MAX
 
-    async def write(self, send: Callable[[v1.ConverseResponse], Awaitable[None]]) -> None:
-        """Writes until it is stopped. What comes while a message is being written gathers for the next."""
-        while not self._stopped:
-            if not self._messages:
-                await self._arrival()
-                continue
-            message, size = self._messages.popleft()
-            self._bytes -= size
-            self._answers -= len(message.answers)
-            self._left.set()
-            await self._send(send, message)
+    def _waits(self) -> bool:
+        return bool(self._messages)
+
+    def _take(self) -> v1.ConverseResponse:
+        message, size = self._messages.popleft()
+        self._bytes -= size
+        self._answers -= len(message.answers)
+        return message
 
     def _open(self, size: int) -> v1.ConverseResponse:
         """The message that takes the next answer."""

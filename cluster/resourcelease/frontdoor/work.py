@@ -7,7 +7,6 @@ worker's, and is left to run.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import Any
 
 import grpc
@@ -17,6 +16,7 @@ from resourcelease.frontdoor import answers
 from resourcelease.frontdoor.callers import Caller
 from resourcelease.frontdoor.claims import claim, give_back, give_back_others
 from resourcelease.frontdoor.duplex import Duplex
+from resourcelease.frontdoor.errands import Errands
 from resourcelease.frontdoor.frames import check_first, check_later, frame_of
 from resourcelease.frontdoor.heartbeat import Pulse
 from resourcelease.frontdoor.held import Held
@@ -61,10 +61,10 @@ class WorkStream(Duplex):
         self._credit = 0
         self._add_credit(first.credit)
         self._reads_packed = first.open.reads_packed
-        self._outbox = Outbox()
+        self._outbox = Outbox(place.replica.leaving, self._leaving, self._seek)
         self._held = Held()
         self._pulse = Pulse(self._beat, self._loop)
-        self._frames: set[asyncio.Task[None]] = set()
+        self._frames = Errands()
         self._slots = asyncio.Semaphore(_FRAMES_MAX)
         # Whether it takes leases; whether it is among the granter's seekers; the grant to be asked for again.
         self._open = False
@@ -88,13 +88,11 @@ class WorkStream(Duplex):
     async def run(self, first: v1.WorkRequest) -> None:
         """Serves the worker until it closes its side, or somebody ends the stream."""
         self._place.streams.enter(self)
-        writing = self._outbox.write(self._context.write, self._leaving, self._seek)
         try:
-            await self._until_over(self._outbox, writing, self._read(first))
+            await self._until_over(self._outbox, self._outbox.write(self._context), self._read(first))
         finally:
             self._open = False
-            for task in self._frames:
-                task.cancel()
+            self._frames.cancel()
             self._close()
 
     def go_away(self, message: str) -> bool:
@@ -122,11 +120,10 @@ class WorkStream(Duplex):
             if request.WhichOneof("frame") is not None:
                 await self._outbox.room()
                 await self._slots.acquire()
-                self._spawn(self._answer(request))
+                self._frames.begin(self._answer(request), self._frame_over)
             self._seek()
         self._stop_taking()
-        if self._frames:
-            await asyncio.wait(self._frames)
+        await self._frames.over()
         # A connection that broke ends the reading too, and then cancels us: what it held has to run out.
         await asyncio.sleep(_BROKEN_S)
         if not self._sent_away:
@@ -175,16 +172,10 @@ class WorkStream(Duplex):
         self._pulse.stop()
         self._place.streams.leave(self, list(self._held))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._frames.add(task)
-        task.add_done_callback(self._frame_done)
-
-    def _frame_done(self, task: "asyncio.Task[None]") -> None:
-        self._frames.discard(task)
+    def _frame_over(self, error: BaseException | None) -> None:
         self._slots.release()
-        if not task.cancelled() and task.exception() is not None and not self._ended.done():
-            self._ended.set_exception(task.exception() or AssertionError)
+        if error is not None and not isinstance(error, asyncio.CancelledError) and not self._ended.done():
+            self._ended.set_exception(error)
 
     # Leases out.
 
@@ -278,6 +269,9 @@ class WorkStream(Duplex):
     def let_go(self, fence: int) -> None:
         """A lease ended as its worker wished."""
         self._held.drop(fence)
+        if len(self._held) == MAX_ITEMS_PER_OP - 1:
+            # Its answer may have left before: nothing else would say that there is room again.
+            self._loop.call_soon(self._seek)
 
     def lose(self, fence: int, refusal: Refusal) -> None:
         """A lease ended without its worker."""

@@ -1,0 +1,593 @@
+"""Errands: work that waits for the cluster, gone on with where the answer comes."""
+
+import asyncio
+import gc
+import logging
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from frontdoor.silent import Silent
+from resourcelease.consensus import Consensus, NoLeader, OutcomeUnknown
+from resourcelease.frontdoor.errands import Errand, Errands, Told, in_a_task
+from resourcelease.frontdoor.granter import Granter
+from resourcelease.frontdoor.leasing import NOTHING, LeaseWaiter
+from resourcelease.frontdoor.refusals import Refused
+from resourcelease.frontdoor.replica import Replica
+from resourcelease.model.errors import Reason
+from resourcelease.model.ops import Call, Heartbeat, Lease
+
+Play = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
+def play(request: pytest.FixtureRequest) -> Play:
+    """Runs a scenario, once on each kind of loop."""
+
+    def run(scenario: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(scenario)
+
+    return run
+
+
+class Trip:
+    """An errand and what was heard of it."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], errands: Errands | None = None) -> None:
+        self.ends: list[BaseException | None] = []
+        self.errands = errands or Errands()
+        self.errand = self.errands.begin(work, self.ends.append)
+
+    @property
+    def in_a_task(self) -> bool:
+        return self.errand._task is not None
+
+    def ended(self, kind: type[BaseException]) -> bool:
+        """Whether it has ended so, and was said to have once."""
+        return [type(end) for end in self.ends] == [kind]
+
+
+async def passes(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def note(told: Told, into: list[Any]) -> None:
+    into.append(await told)
+
+
+async def collect(into: list[Any], *tolds: Told) -> None:
+    for told in tolds:
+        await note(told, into)
+
+
+def test_it_goes_on_where_the_answer_comes(play: Play) -> None:
+    async def scenario() -> None:
+        first, second, seen = Told(), Told(), list[Any]()
+        trip = Trip(collect(seen, first, second))
+        assert (seen, trip.ends) == ([], [])
+        first.set_result(1)
+        assert (seen, trip.ends) == ([1], [])
+        second.set_result(2)
+        assert (seen, trip.ends) == ([1, 2], [None])
+        assert not trip.in_a_task
+        assert not Errand.running
+
+    play(scenario())
+
+
+def test_what_was_said_before_is_not_waited_for(play: Play) -> None:
+    async def scenario() -> None:
+        good, bad, seen = Told(), Told(), list[Any]()
+        good.set_result("good")
+        bad.set_exception(ZeroDivisionError("bad"))
+        assert good.done()
+        assert bad.done()
+        assert isinstance(bad.exception(), ZeroDivisionError)
+        trip = Trip(collect(seen, good, bad))
+        assert seen == ["good"]
+        assert trip.ended(ZeroDivisionError)
+        heard: list[Any] = []
+        good.then(lambda told: heard.append(told.result()))
+        assert heard == ["good"]
+
+    play(scenario())
+
+
+def test_an_error_is_raised_where_it_is_waited_for(play: Play) -> None:
+    async def scenario() -> None:
+        caught, through, after, seen = Told(), Told(), Told(), list[Any]()
+
+        async def work() -> None:
+            try:
+                await caught
+            except Refused as refused:
+                seen.append(refused.refusal.reason)
+            seen.append(await after)
+            await through
+
+        trip = Trip(work())
+        caught.set_exception(Refused(Reason.NO_LEADER, "nobody leads"))
+        after.set_result("after")
+        assert (seen, trip.ends) == ([Reason.NO_LEADER, "after"], [])
+        through.set_exception(KeyError("through"))
+        assert trip.ended(KeyError)
+
+    play(scenario())
+
+
+def test_an_error_of_its_own_ends_it(play: Play) -> None:
+    async def scenario() -> None:
+        async def given_up() -> None:
+            raise asyncio.CancelledError
+
+        async def broken() -> None:
+            raise KeyError("broken")
+
+        for work, kind in ((given_up(), asyncio.CancelledError), (broken(), KeyError)):
+            trip = Trip(work)
+            assert trip.ended(kind)
+            assert not Errand.running
+            await trip.errands.over()
+
+    play(scenario())
+
+
+def test_several_are_waited_for(play: Play) -> None:
+    async def scenario() -> None:
+        errands, seen = Errands(), list[Any]()
+        await errands.over()
+        tolds = [Told() for _ in range(3)]
+        trips = [Trip(note(told, seen), errands) for told in tolds]
+        over = asyncio.ensure_future(errands.over())
+        for number in (1, 2):
+            tolds[number].set_result(number)
+            await passes()
+            assert not over.done()
+        later = Told()
+        tolds[0].set_result(0)
+        # Before whoever waits for all of them is woken, there is another.
+        trips.append(Trip(note(later, seen), errands))
+        await passes()
+        assert not over.done()
+        later.set_result(3)
+        await over
+        assert seen == [1, 2, 0, 3]
+        assert [trip.ends for trip in trips] == [[None]] * 4
+
+    play(scenario())
+
+
+def test_all_are_ended_together(play: Play) -> None:
+    async def scenario() -> None:
+        errands, told, future = Errands(), Told(), asyncio.get_running_loop().create_future()
+
+        async def wait(what: Awaitable[Any]) -> None:
+            await what
+
+        trips = [Trip(wait(told), errands), Trip(wait(future), errands)]
+        errands.cancel()
+        await errands.over()
+        assert all(trip.ended(asyncio.CancelledError) for trip in trips)
+        assert future.cancelled()
+
+    play(scenario())
+
+
+def test_one_that_waits_for_the_cluster_is_ended_at_once(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        told, seen = Told(), list[Any]()
+
+        async def work() -> None:
+            try:
+                seen.append(await told)
+                seen.append("went on")
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                raise
+            finally:
+                seen.append("finally")
+
+        trip = Trip(work())
+        assert not told.done()
+        trip.errand.cancel()
+        assert told.done()
+        assert seen == ["cancelled", "finally"]
+        assert trip.ended(asyncio.CancelledError)
+        trip.errand.cancel()
+        told.set_result("late")
+        await passes()
+        assert not caplog.records
+        assert seen == ["cancelled", "finally"]
+        assert trip.ended(asyncio.CancelledError)
+
+    play(scenario())
+
+
+def test_one_may_have_something_to_do_before_it_ends(play: Play) -> None:
+    async def scenario() -> None:
+        told, last, seen = Told(), Told(), list[Any]()
+
+        async def work() -> None:
+            try:
+                await told
+            finally:
+                seen.append(await last)
+
+        trip = Trip(work())
+        trip.errand.cancel()
+        assert trip.ends == []
+        last.set_result("put away")
+        assert seen == ["put away"]
+        assert trip.ended(asyncio.CancelledError)
+
+    play(scenario())
+
+
+def test_one_that_shrugs_off_its_end_is_let_go_on(play: Play) -> None:
+    async def scenario() -> None:
+        told = Told()
+
+        async def work() -> None:
+            try:
+                await told
+            except asyncio.CancelledError:
+                return
+
+        trip = Trip(work())
+        trip.errand.cancel()
+        assert trip.ends == [None]
+
+    play(scenario())
+
+
+def test_one_that_waits_for_something_else_becomes_a_task(play: Play) -> None:
+    async def scenario() -> None:
+        future = asyncio.get_running_loop().create_future()
+        before, after, seen = Told(), Told(), list[Any]()
+
+        async def work() -> None:
+            seen.append(await before)
+            seen.append(await future)
+            seen.append(await after)
+            await asyncio.sleep(0.001)
+            seen.append(Errand.running)
+
+        trip = Trip(work())
+        assert not trip.in_a_task
+        before.set_result("before")
+        assert trip.in_a_task
+        # It may be there before the task has looked.
+        future.set_result("future")
+        await passes()
+        assert seen == ["before", "future"]
+        after.set_result("after")
+        await trip.errands.over()
+        assert seen == ["before", "future", "after", False]
+        assert trip.ends == [None]
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("where", ["future", "told"])
+def test_a_task_of_it_ends_with_its_error(play: Play, where: str) -> None:
+    async def scenario() -> None:
+        future, told = asyncio.get_running_loop().create_future(), Told()
+
+        async def work() -> None:
+            await future
+            await told
+
+        trip = Trip(work())
+        await passes()
+        if where == "future":
+            future.set_exception(KeyError("broken"))
+        else:
+            future.set_result(None)
+            await passes()
+            told.set_exception(KeyError("broken"))
+        await trip.errands.over()
+        assert trip.ended(KeyError)
+
+    play(scenario())
+
+
+# Cancelled before the task has begun, too.
+@pytest.mark.parametrize("turns", [0, 1, 5])
+def test_a_task_of_it_is_ended_as_any_task(play: Play, turns: int) -> None:
+    async def scenario() -> None:
+        future, seen = asyncio.get_running_loop().create_future(), list[Any]()
+
+        async def work() -> None:
+            try:
+                await future
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                # What it does for its end may take a while.
+                await asyncio.sleep(0)
+                seen.append("put away")
+                raise
+
+        trip = Trip(work())
+        await passes(turns)
+        trip.errand.cancel()
+        await trip.errands.over()
+        assert seen == ["cancelled", "put away"]
+        assert future.cancelled()
+        assert trip.ended(asyncio.CancelledError)
+
+    play(scenario())
+
+
+def test_a_task_of_it_that_waits_for_the_cluster_is_ended(play: Play) -> None:
+    async def scenario() -> None:
+        told, seen = Told(), list[Any]()
+
+        async def work() -> None:
+            await asyncio.sleep(0)
+            seen.append(await told)
+
+        trip = Trip(work())
+        await passes()
+        assert not told.done()
+        trip.errand.cancel()
+        await trip.errands.over()
+        assert told.done()
+        assert seen == []
+        assert trip.ended(asyncio.CancelledError)
+
+    play(scenario())
+
+
+def test_a_plain_task_may_wait_for_the_cluster(play: Play) -> None:
+    async def scenario() -> None:
+        good, bad, given_up, seen = Told(), Told(), Told(), list[Any]()
+        tasks = [asyncio.ensure_future(note(told, seen)) for told in (good, bad, given_up)]
+        await passes()
+        assert not any(told.done() for told in (good, bad, given_up))
+        tasks[2].cancel()
+        good.set_result("good")
+        bad.set_exception(KeyError("bad"))
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [type(None), KeyError, asyncio.CancelledError]
+        assert given_up.done()
+        given_up.set_result("late")
+        assert seen == ["good"]
+        # What was said before is there at once.
+        await note(good, seen)
+        assert seen == ["good", "good"]
+
+    play(scenario())
+
+
+def test_in_a_task_there_can_be_a_time_limit(play: Play) -> None:
+    async def scenario() -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            await in_a_task()
+            try:
+                async with asyncio.timeout(0.01):
+                    await Told()
+            except TimeoutError:
+                seen.append("late")
+
+        async def bystander() -> None:
+            # Begins it as the reader of a stream does, whose own task the limit must not strike.
+            Trip(work(), errands)
+            await asyncio.sleep(0.05)
+            seen.append("bystander")
+
+        errands = Errands()
+        await asyncio.ensure_future(bystander())
+        await errands.over()
+        assert seen == ["late", "bystander"]
+        await asyncio.ensure_future(work())
+        assert seen == ["late", "bystander", "late"]
+
+    play(scenario())
+
+
+def test_one_within_another(play: Play) -> None:
+    async def scenario() -> None:
+        outer, inner, seen = Told(), Told(), list[Any]()
+        trips: list[Trip] = []
+
+        async def second(how: str) -> None:
+            seen.append((how, Errand.running))
+            if how == "waits":
+                await inner
+            elif how == "fails":
+                raise KeyError(how)
+
+        async def first() -> None:
+            for how in ("waits", "ends", "fails"):
+                trips.append(Trip(second(how)))
+                seen.append(Errand.running)
+            # Goes on with the other one while this one is gone on with.
+            inner.set_result(None)
+            seen.append(Errand.running)
+            seen.append(await outer)
+
+        trip = Trip(first())
+        assert seen == [("waits", True), True, ("ends", True), True, ("fails", True), True, True]
+        assert not Errand.running
+        outer.set_result("outer")
+        assert seen[-1] == "outer"
+        assert [type(each.ends[0]) for each in trips] == [type(None), type(None), KeyError]
+        assert trip.ends == [None]
+        assert not trip.in_a_task
+
+    play(scenario())
+
+
+def test_whoever_stumbles_over_an_answer_falls_alone(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        def stumble(told: Told) -> None:
+            raise ZeroDivisionError
+
+        told = Told()
+        told.then(stumble)
+        told.set_result(1)
+
+    with caplog.at_level(logging.ERROR):
+        play(scenario())
+    assert "stumbled" in caplog.text
+
+
+class Matter:
+    """What a call holds while it is under way."""
+
+
+@pytest.mark.parametrize("how", ["before", "errand", "task", "cancelled"])
+def test_one_that_ends_badly_leaves_nothing_for_the_collector(play: Play, how: str) -> None:
+    held: list[weakref.ref[Matter]] = []
+
+    async def work(told: Told) -> None:
+        matter = Matter()
+        held.append(weakref.ref(matter))
+        if how == "task":
+            await asyncio.sleep(0)
+        try:
+            await told
+        except Refused:
+            return
+
+    async def scenario() -> None:
+        told = Told()
+        if how == "before":
+            told.set_exception(Refused(Reason.NO_LEADER, "nobody leads"))
+        errands = Errands()
+        errand = errands.begin(work(told), lambda _: None)
+        if how == "task":
+            await passes()
+        if how == "cancelled":
+            errand.cancel()
+        elif how != "before":
+            told.set_exception(Refused(Reason.NO_LEADER, "nobody leads"))
+        await errands.over()
+        del errand, told
+        await passes()
+        assert [each() for each in held] == [None]
+
+    gc.collect()
+    gc.disable()
+    try:
+        play(scenario())
+    finally:
+        gc.enable()
+
+
+# With a replica and a granter around them.
+
+
+def stage() -> tuple[Silent, Replica]:
+    consensus = Silent()
+    return consensus, Replica(cast(Consensus, consensus), 5.0)
+
+
+def beat() -> Heartbeat:
+    return Heartbeat(Call("jobs", peer="w"))
+
+
+def test_an_op_whose_caller_has_gone_is_not_proposed(play: Play) -> None:
+    async def scenario() -> None:
+        consensus, replica = stage()
+        seen: list[Any] = []
+
+        async def work() -> None:
+            seen.append(await replica.run(beat()))
+
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(0)
+        trips = [Trip(work()) for _ in range(3)]
+        trips[1].errand.cancel()
+        task.cancel()
+        await passes()
+        ((_, tell),) = consensus.begun
+        # One for each op that was proposed.
+        tell(["first", "third"])
+        assert seen == ["first", "third"]
+
+    play(scenario())
+
+
+def test_all_of_a_batch_hear_why_there_is_no_answer(play: Play) -> None:
+    """Also those that ask again on the spot, as all do when a node stops."""
+
+    async def scenario() -> None:
+        consensus, replica = stage()
+        heard: list[Any] = []
+
+        async def work() -> None:
+            for _ in range(2):
+                try:
+                    await replica.run(beat())
+                except Refused as refused:
+                    heard.append(refused.refusal.reason)
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise NoLeader("this node is not running")
+
+        trips = [Trip(work()) for _ in range(3)]
+        await passes()
+        ((_, tell),) = consensus.begun
+        consensus.begin = refuse  # type: ignore[method-assign]
+        tell(OutcomeUnknown("this node has stopped"))
+        await passes()
+        assert heard == [Reason.OUTCOME_UNKNOWN] * 3 + [Reason.NO_LEADER] * 3
+        assert [trip.ends for trip in trips] == [[None]] * 3
+        await replica.close()
+        assert not replica._under_way
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 5])
+@pytest.mark.parametrize("how", ["together", "linearize", "short"])
+def test_one_who_asks_by_itself_can_be_ended_anywhere(play: Play, turns: int, how: str) -> None:
+    async def scenario() -> None:
+        _, replica = stage()
+        asks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "together": lambda: replica.run_together([beat()]),
+            "linearize": lambda: replica.linearize(True, None),
+            "short": lambda: replica.run(beat(), 0.5),
+        }
+
+        async def work() -> None:
+            await asks[how]()
+
+        trip = Trip(work())
+        await passes(turns)
+        trip.errand.cancel()
+        await trip.errands.over()
+        assert trip.ended(asyncio.CancelledError)
+        assert not replica._under_way
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5])
+def test_one_that_waits_in_line_leaves_it_wherever_it_is_ended(play: Play, turns: int) -> None:
+    async def scenario() -> None:
+        consensus, replica = stage()
+        granter = Granter(replica)
+        waiter = LeaseWaiter(granter, Lease(Call("jobs", peer="w", operation_id="op"), 1, 1000))
+        trip = Trip(waiter.wait(10.0))
+        await passes(turns)
+        trip.errand.cancel()
+        await trip.errands.over()
+        assert trip.ended(asyncio.CancelledError)
+        await passes()
+        for _, tell in consensus.begun:
+            tell([NOTHING])
+        await passes()
+        # Whoever were still in there would take the next leases, and nobody would have them.
+        assert granter.waiting == 0
+        assert waiter.wish(1) is None
+
+    play(scenario())
