@@ -1,8 +1,12 @@
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import pytest
+import uvloop
 
 from frontdoor.cluster_fixture import Cluster, Runner
+from frontdoor.trips import Play
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +38,14 @@ def solo(run: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clus
     cluster = Cluster(tmp_path_factory.mktemp("solo"), 1)
     yield cluster
     run(cluster.stop_all())
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
+def play(request: pytest.FixtureRequest) -> Play:
+    """Runs a scenario, once on each kind of loop."""
+
+    def run(scenario: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(scenario)
+
+    return run

@@ -225,6 +225,27 @@ def test_a_reader_that_stops_is_known_though_nothing_more_comes() -> None:
     asyncio.run(scenario())
 
 
+def test_where_the_room_is_gone_by_then_the_writer_has_them() -> None:
+    async def scenario() -> None:
+        leaving = Leaving()
+        stream = Stream(leaving)
+        await passes()
+        stream.post.put(1, 2)
+        stream.line.most = 0
+        leaving.leave()
+        assert stream.line.sent == []
+        await passes()
+        assert stream.line.sent == [1]
+        assert stream.post.blocked_since is not None
+        stream.line.most = 5
+        stream.line.take()
+        await drained(stream.post)
+        assert stream.line.sent == [1, 2]
+        await stream.end()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("broken", [ZeroDivisionError("broken"), "broken"])
 def test_an_error_ends_its_stream_and_no_other(broken: Any) -> None:
     async def scenario() -> None:
@@ -328,9 +349,13 @@ def test_whoever_waits_for_room_is_woken_both_ways(tells: bool) -> None:
         leaving = Leaving()
         stream = Stream(leaving, Line() if tells else Plain())
         await passes()
-        stream.post.put(1, 2, 3)
-        assert stream.post.full
-        await asyncio.wait_for(stream.post.room(), 1)
+
+        async def wait() -> None:
+            stream.post.put(1, 2, 3)
+            assert stream.post.full
+            await stream.post.room()
+
+        await asyncio.wait_for(wait(), 1)
         assert not stream.post.full
         await drained(stream.post)
         assert stream.line.sent == [1, 2, 3]

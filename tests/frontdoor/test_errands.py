@@ -4,56 +4,15 @@ import asyncio
 import gc
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, cast
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
-import uvloop
 
-from frontdoor.silent import Silent
-from resourcelease.consensus import Consensus, NoLeader, OutcomeUnknown
+from frontdoor.trips import Play, Trip, passes
 from resourcelease.frontdoor.errands import Errand, Errands, Told, in_a_task
-from resourcelease.frontdoor.granter import Granter
-from resourcelease.frontdoor.leasing import NOTHING, LeaseWaiter
 from resourcelease.frontdoor.refusals import Refused
-from resourcelease.frontdoor.replica import Replica
 from resourcelease.model.errors import Reason
-from resourcelease.model.ops import Call, Heartbeat, Lease
-
-Play = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
-def play(request: pytest.FixtureRequest) -> Play:
-    """Runs a scenario, once on each kind of loop."""
-
-    def run(scenario: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(scenario)
-
-    return run
-
-
-class Trip:
-    """An errand and what was heard of it."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], errands: Errands | None = None) -> None:
-        self.ends: list[BaseException | None] = []
-        self.errands = errands or Errands()
-        self.errand = self.errands.begin(work, self.ends.append)
-
-    @property
-    def in_a_task(self) -> bool:
-        return self.errand._task is not None
-
-    def ended(self, kind: type[BaseException]) -> bool:
-        """Whether it has ended so, and was said to have once."""
-        return [type(end) for end in self.ends] == [kind]
-
-
-async def passes(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def note(told: Told, into: list[Any]) -> None:
@@ -480,114 +439,3 @@ def test_one_that_ends_badly_leaves_nothing_for_the_collector(play: Play, how: s
         play(scenario())
     finally:
         gc.enable()
-
-
-# With a replica and a granter around them.
-
-
-def stage() -> tuple[Silent, Replica]:
-    consensus = Silent()
-    return consensus, Replica(cast(Consensus, consensus), 5.0)
-
-
-def beat() -> Heartbeat:
-    return Heartbeat(Call("jobs", peer="w"))
-
-
-def test_an_op_whose_caller_has_gone_is_not_proposed(play: Play) -> None:
-    async def scenario() -> None:
-        consensus, replica = stage()
-        seen: list[Any] = []
-
-        async def work() -> None:
-            seen.append(await replica.run(beat()))
-
-        task = asyncio.ensure_future(work())
-        await asyncio.sleep(0)
-        trips = [Trip(work()) for _ in range(3)]
-        trips[1].errand.cancel()
-        task.cancel()
-        await passes()
-        ((_, tell),) = consensus.begun
-        # One for each op that was proposed.
-        tell(["first", "third"])
-        assert seen == ["first", "third"]
-
-    play(scenario())
-
-
-def test_all_of_a_batch_hear_why_there_is_no_answer(play: Play) -> None:
-    """Also those that ask again on the spot, as all do when a node stops."""
-
-    async def scenario() -> None:
-        consensus, replica = stage()
-        heard: list[Any] = []
-
-        async def work() -> None:
-            for _ in range(2):
-                try:
-                    await replica.run(beat())
-                except Refused as refused:
-                    heard.append(refused.refusal.reason)
-
-        def refuse(*_: Any, **__: Any) -> None:
-            raise NoLeader("this node is not running")
-
-        trips = [Trip(work()) for _ in range(3)]
-        await passes()
-        ((_, tell),) = consensus.begun
-        consensus.begin = refuse  # type: ignore[method-assign]
-        tell(OutcomeUnknown("this node has stopped"))
-        await passes()
-        assert heard == [Reason.OUTCOME_UNKNOWN] * 3 + [Reason.NO_LEADER] * 3
-        assert [trip.ends for trip in trips] == [[None]] * 3
-        await replica.close()
-        assert not replica._under_way
-
-    play(scenario())
-
-
-@pytest.mark.parametrize("turns", [0, 1, 2, 5])
-@pytest.mark.parametrize("how", ["together", "linearize", "short"])
-def test_one_who_asks_by_itself_can_be_ended_anywhere(play: Play, turns: int, how: str) -> None:
-    async def scenario() -> None:
-        _, replica = stage()
-        asks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-            "together": lambda: replica.run_together([beat()]),
-            "linearize": lambda: replica.linearize(True, None),
-            "short": lambda: replica.run(beat(), 0.5),
-        }
-
-        async def work() -> None:
-            await asks[how]()
-
-        trip = Trip(work())
-        await passes(turns)
-        trip.errand.cancel()
-        await trip.errands.over()
-        assert trip.ended(asyncio.CancelledError)
-        assert not replica._under_way
-
-    play(scenario())
-
-
-@pytest.mark.parametrize("turns", [0, 1, 5])
-def test_one_that_waits_in_line_leaves_it_wherever_it_is_ended(play: Play, turns: int) -> None:
-    async def scenario() -> None:
-        consensus, replica = stage()
-        granter = Granter(replica)
-        waiter = LeaseWaiter(granter, Lease(Call("jobs", peer="w", operation_id="op"), 1, 1000))
-        trip = Trip(waiter.wait(10.0))
-        await passes(turns)
-        trip.errand.cancel()
-        await trip.errands.over()
-        assert trip.ended(asyncio.CancelledError)
-        await passes()
-        for _, tell in consensus.begun:
-            tell([NOTHING])
-        await passes()
-        # Whoever were still in there would take the next leases, and nobody would have them.
-        assert granter.waiting == 0
-        assert waiter.wish(1) is None
-
-    play(scenario())

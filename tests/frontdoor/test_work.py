@@ -143,6 +143,20 @@ def test_who_waits_is_granted_what_comes_in_the_same_entry_of_the_log(
     run(scenario())
 
 
+def test_a_worker_may_say_any_number_of_frames(trio: Cluster, run: Runner, wire: str) -> None:
+    async def scenario() -> None:
+        worker = Worker(await trio.via("follower"), wire, fresh(), "w")
+        await worker.open()
+        for beat in (v1.WorkHeartbeat(), v1.WorkHeartbeat(all_of_peer=True)):
+            for number in range(100):
+                await worker.send(operation_id=str(number), heartbeat=beat)
+            names = {(await worker.next("done")).done.operation_id for _ in range(100)}
+            assert names == {str(number) for number in range(100)}
+        await worker.close()
+
+    run(scenario())
+
+
 def test_who_held_as_many_as_may_be_is_granted_more_when_it_has_completed_them(
     trio: Cluster, run: Runner, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -456,11 +456,10 @@ class Consensus:
             self._set_timer()
 
     def _carry_out(self, effects: Effects) -> None:
-        # Whoever waits comes before whoever looks on.
-        for proposal, answer in effects.answers:
-            self._waiters.pop(proposal)(answer)
         if effects.applied and self._on_applied is not None:
             self._on_applied(effects.applied)
+        for proposal, answer in effects.answers:
+            self._waiters.pop(proposal)(answer)
         for ticket, refusal in effects.administered:
             self._tickets.pop(ticket)(refusal)
         self._peers.want(self._host.members, self._host.administration.learners)
