@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from frontdoor.trips import passes
 from resourcelease.frontdoor.departures import Departures, Leaving
 
 
@@ -96,11 +97,6 @@ class Stream:
         self.writer.cancel()
         with suppress(asyncio.CancelledError):
             await self.writer
-
-
-async def passes(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def drained(post: Post) -> None:

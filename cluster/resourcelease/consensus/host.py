@@ -292,9 +292,8 @@ class Host:
         now = self._now
         if self._precedence.unfinished:
             return now
-        at = min(now + 1.0, self._precedence.due_at, self._behind.next_at(self._raft.applied_index))
-        if len(self._proposals):
-            at = min(at, self._proposals.next_deadline(now))
+        rows_at, asked_at = self._behind.next_at(self._raft.applied_index), self._proposals.next_deadline(now)
+        at = min(now + 1.0, self._precedence.due_at, rows_at, asked_at)
         if self._arrived is not None:
             at = min(at, now + _AGAIN_S)
         floor = now if self._outgoing.sending else now + _AGAIN_S

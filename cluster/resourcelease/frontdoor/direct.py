@@ -255,7 +255,7 @@ class _Connection(asyncio.Protocol):
     async def write(self, message: Any) -> None:
         """Sends a message, at the pace of its reader."""
         self.write_now(message)
-        await self._room.wait()
+        await self.room()
 
     async def room(self) -> None:
         """Waits until its reader keeps up."""

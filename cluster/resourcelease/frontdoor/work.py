@@ -270,7 +270,7 @@ class WorkStream(Duplex):
         """A lease ended as its worker wished."""
         self._held.drop(fence)
         if len(self._held) == MAX_ITEMS_PER_OP - 1:
-            # Its answer may have left before: nothing else would say that there is room again.
+            # It may have ended by a call of its own: then nothing else would say that there is room again.
             self._loop.call_soon(self._seek)
 
     def lose(self, fence: int, refusal: Refusal) -> None:

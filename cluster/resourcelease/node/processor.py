@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 LOOK_S = 0.25
 # A thread that neither ran nor wanted to run for this part of the time tells nothing.
 _BUSY = 0.02
-# So many looks it is free before it is kept, to know what that is like; and so many times as long after it was let go,
-# which doubles each time, up to some minutes.
+# So many looks it is free before it is kept, to know what that is like. Each time it had to be let go it is twice as
+# many, up to about a minute.
 _FREE_LOOKS = 4
 _REST_MAX = 256
 # Kept for so many looks, it is in its place.
