@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from array import array
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ class Load:
         self._workers: list[tuple[str, Worker]] = []
         self._window = (0.0, 0.0)
         self._done = 0
-        self._times: dict[str, list[float]] = {step: [] for step in STEPS}
+        self._times = {step: array("d") for step in STEPS}
         self._hammering: asyncio.Task[None] | None = None
         self.successes: list[tuple[float, float]] = []
         self.lives: list[tuple[float, float]] = []
@@ -83,7 +84,7 @@ class Load:
         now = time.monotonic()
         self._window = (now + warm, now + warm + seconds)
         self._done = 0
-        self._times = {step: [] for step in STEPS}
+        self._times = {step: array("d") for step in STEPS}
 
     async def _all(self, works: list[Any], seconds: float) -> None:
         async with asyncio.timeout(seconds + FINISH_SECONDS), asyncio.TaskGroup() as group:
