@@ -24,10 +24,12 @@ UNFAIR = (
     "shapes with lists of 10 and 100.",
     "We know our system better than the others. Each adapter is one module under `bench/peers/`, written as its "
     "documentation recommends; if you know a better way, it will be measured.",
-    "The tests with a backlog fill it once, and then run with it. A backlog that could not be filled in the time "
-    "allowed is measured at what was reached (marked with *). Before each of them some free memory is used and given "
-    "back, so that no peer pays for the first use of a virtual machine's pages; and what the fill, or the peer before, "
-    "left in the page cache is written out before a load begins.",
+    "The tests with a backlog fill it once, and then run with it. Before the first, each peer has done the same work "
+    "for some seconds, so that they differ in the backlog and not in how long a peer has been at work: what remembers "
+    "recent calls, as ours does, is slower once it has some to remember. A backlog that could not be filled in the "
+    "time allowed is measured at what was reached (marked with *). Before each of them some free memory is used and "
+    "given back, so that no peer pays for the first use of a virtual machine's pages; and what the fill, or the peer "
+    "before, left in the page cache is written out before a load begins.",
     "Failover is measured with each system's own timing of elections, as it ships. A longer timeout is a choice, and "
     "on a real network often a good one.",
     "`half` gives each peer half of what it does itself at 32x1, so that a faster peer is measured under more load; "

@@ -93,6 +93,7 @@ class Bench:
         order = {"workers": DEPTH_WORKERS, "batch": DEPTH_BATCH, "warm": effort.warm, "seconds": effort.seconds}
         with self._peer(name) as peer, self._drivers(peer, 1, DEPTH_WORKERS, DEPTH_BATCH) as drivers:
             driver = drivers[0]
+            driver.ask("closed", **order | {"seconds": effort.depth_seasoning})
             # What the load itself leaves behind in logs is not the backlog's.
             memory, disk = _footprint(peer)
             size: dict[str, Any] = {}

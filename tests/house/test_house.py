@@ -16,6 +16,7 @@ NAMES = [module.name for module in MODULES]
 
 # The machine computes, and nothing else: no clock, no chance, no files, no threads are within its reach.
 PURE = (
+    "array",
     "bisect",
     "collections",
     "dataclasses",

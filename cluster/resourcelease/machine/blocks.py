@@ -5,11 +5,9 @@ million items make many small lists instead of one table that has to be rebuilt 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
-from resourcelease.model import limits
-
-__all__ = ["Bits", "Blocks", "Gone", "Settled"]
+__all__ = ["Bits", "Blocks"]
 
 V = TypeVar("V")
 
@@ -218,101 +216,3 @@ class Bits:
             self._words[number] = left
         else:
             self._words.pop(number, None)
-
-
-class Gone(NamedTuple):
-    """How a settled item left, if not by completion: drained or discarded, and its last fence (0: none)."""
-
-    fence: int
-    how: str
-
-
-class SettledBlock:
-    """How items of one block of ids ended, a completed one by its fence; and when all that is forgotten."""
-
-    __slots__ = ("expires_ms", "kept")
-
-    def __init__(self) -> None:
-        self.expires_ms = 0
-        self.kept: dict[int, int | Gone] = {}
-
-
-class Settled:
-    """How items ended that are gone. A block of ids is forgotten whole, a window after the last of it ended.
-
-    At most ``limits.SETTLED_BLOCKS`` blocks of ``limits.SETTLED_BLOCK`` ids are kept; the one longest unwritten goes
-    first, of several the one with the lowest ids.
-    """
-
-    __slots__ = ("_blocks", "touched")
-
-    def __init__(self) -> None:
-        self._blocks: dict[int, SettledBlock] = {}
-        # Blocks that have changed since the rows were last taken.
-        self.touched: dict[int, None] = {}
-
-    def get(self, sequence_id: int, clock_ms: int) -> int | Gone | None:
-        """How the item ended, if that is still known."""
-        block = self._blocks.get(sequence_id // limits.SETTLED_BLOCK)
-        return block.kept.get(sequence_id) if block is not None and clock_ms < block.expires_ms else None
-
-    def add(self, sequence_ids: Sequence[int], hows: Sequence[int | Gone], clock_ms: int) -> None:
-        """Remembers how items ended, now."""
-        size = limits.SETTLED_BLOCK
-        if len(sequence_ids) == 1:
-            self._open(sequence_ids[0] // size, clock_ms).kept[sequence_ids[0]] = hows[0]
-            return
-        place = 0
-        while place < len(sequence_ids):
-            number = sequence_ids[place] // size
-            # As many as a run of ids would have in this block, if that is what these are; else one by one.
-            stop = min(len(sequence_ids), place + size - sequence_ids[place] % size)
-            part = sequence_ids[place:stop]
-            if min(part) // size != number or max(part) // size != number:
-                part = part[:1]
-            self._open(number, clock_ms).kept.update(zip(part, hows[place : place + len(part)], strict=True))
-            place += len(part)
-
-    def discard(self, sequence_id: int) -> None:
-        """Forgets one item: it is back."""
-        number = sequence_id // limits.SETTLED_BLOCK
-        block = self._blocks.get(number)
-        if block is not None and block.kept.pop(sequence_id, None) is not None:
-            self.touched[number] = None
-
-    def rows(self) -> Iterator[tuple[int, Any]]:
-        """Every block by number, packed as plain values."""
-        for number in sorted(self._blocks):
-            yield number, self.row(number)
-
-    def row(self, number: int) -> Any:
-        """One block as plain values, in the order of ids; None if there is none."""
-        block = self._blocks.get(number)
-        return None if block is None else [block.expires_ms, sorted(block.kept.items())]
-
-    def load(self, number: int, row: Any) -> None:
-        """A block from such a row."""
-        block = self._blocks[number] = SettledBlock()
-        block.expires_ms = row[0]
-        block.kept = {sequence_id: how if type(how) is int else Gone._make(how) for sequence_id, how in row[1]}
-
-    def take_touched(self) -> list[int]:
-        """The numbers of the blocks that changed since the last call."""
-        touched = list(self.touched)
-        self.touched.clear()
-        return touched
-
-    def _open(self, number: int, clock_ms: int) -> SettledBlock:
-        """The block, empty if its time was over, and known for a window from now on."""
-        self.touched[number] = None
-        block = self._blocks.get(number)
-        if block is None:
-            block = self._blocks[number] = SettledBlock()
-        elif block.expires_ms <= clock_ms:
-            block.kept.clear()
-        block.expires_ms = clock_ms + limits.ANSWER_WINDOW_MS
-        if len(self._blocks) > limits.SETTLED_BLOCKS:
-            oldest = min((other.expires_ms, n) for n, other in self._blocks.items() if n != number)[1]
-            del self._blocks[oldest]
-            self.touched[oldest] = None
-        return block

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from resourcelease.machine.agenda import Hold
-from resourcelease.machine.blocks import Gone
 from resourcelease.machine.effects import oldest_finished
 from resourcelease.machine.handles import EXPIRED, FAILED, GIVEN_BACK
 from resourcelease.machine.items import Batch
@@ -28,6 +27,7 @@ from resourcelease.machine.moves import (
     uniform,
 )
 from resourcelease.machine.pages import read_page
+from resourcelease.machine.settled import Gone
 from resourcelease.machine.state import PRIORITY, REQUEST_ID, Effect, Namespace, Peer, State, Version
 from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog

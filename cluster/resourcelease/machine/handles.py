@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple, TypeAlias
 
-from resourcelease.machine.blocks import Gone
 from resourcelease.machine.checks import column_of_ids, invalid
+from resourcelease.machine.settled import Gone
 from resourcelease.machine.state import Namespace, State
 from resourcelease.model import limits
 from resourcelease.model.errors import Reason, Refusal

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resourcelease.machine.agenda import Delay, Hold
-from resourcelease.machine.blocks import Gone
+from resourcelease.machine.settled import Gone
 from resourcelease.machine.state import Bundle, Namespace, Peer, State
 from resourcelease.model import limits
 from resourcelease.model.errors import CorruptLog

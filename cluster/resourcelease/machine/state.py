@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from resourcelease.machine.agenda import Delays, Hold, Leases
 from resourcelease.machine.answers import Answers
-from resourcelease.machine.blocks import Gone, Settled
 from resourcelease.machine.items import BARE_WEIGHT, Items
 from resourcelease.machine.leases import LeaseTable
 from resourcelease.machine.ready import ReadyQueue
+from resourcelease.machine.settled import Gone, Settled
 from resourcelease.machine.window import Window
 from resourcelease.model.items import Failure, LastLease
 from resourcelease.model.options import DEFAULT_OPTIONS, QueueOptions
