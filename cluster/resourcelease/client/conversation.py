@@ -12,6 +12,7 @@ from grpc import aio
 
 from resourcelease import v1
 from resourcelease.client import watch
+from resourcelease.client.direct import attend
 from resourcelease.client.errors import (
     OutcomeUnknown,
     Unreachable,
@@ -122,6 +123,10 @@ def _encoded(request: Message, entries: List | None, *, packed: bool) -> bytes:
         return data
     # Of two encoded parts of a message, one behind the other is the whole.
     return data + (entries.packed() if packed and len(entries) >= WORTH_PACKING else entries.spelled())
+
+
+def _weight(answer: v1.ConverseAnswer) -> int:
+    return len(answer.response) + _AN_ANSWER_BYTES
 
 
 class _Asked:
@@ -235,6 +240,7 @@ class Conversation:
     # What is read.
 
     async def _read(self) -> None:
+        attend(self._stream, self._take)
         error: Exception = OutcomeUnknown(f"{self.node.address} ended the conversation without an answer")
         declined = False
         try:
@@ -256,29 +262,48 @@ class Conversation:
         finally:
             self._end(self._gave_up or error, declined)
 
+    def _take(self, message: v1.ConverseResponse) -> bool:
+        """Tells the callers, unless they are to be told some at a time."""
+        if sum(map(_weight, message.answers)) > SLICE_BYTES:
+            return False
+        self._heed(message)
+        for answer in message.answers:
+            self._tell(answer)
+        self._part(message)
+        return True
+
     async def _receive(self, message: v1.ConverseResponse) -> None:
-        self._quiet_since = self._loop.time()
-        self.reads_packed = message.reads_packed
+        self._heed(message)
         size = 0
         for answer in message.answers:
-            size += len(answer.response) + _AN_ANSWER_BYTES
+            size += _weight(answer)
             if size > SLICE_BYTES:
                 # What the first callers ask next is on its way before the last have their answers.
                 size = 0
                 await asyncio.sleep(0)
-            asked = self._asked.pop(answer.number, None)
-            if asked is None or asked.future.done():
-                continue
-            if answer.HasField("response"):
-                try:
-                    asked.future.set_result(asked.answer.FromString(answer.response))
-                except DecodeError:
-                    asked.future.set_exception(OutcomeUnknown(f"{self.node.address} answered what cannot be read"))
-            else:
-                asked.future.set_exception(error_of_answer(answer.status, self.node.address))
+            self._tell(answer)
+        self._part(message)
+
+    def _heed(self, message: v1.ConverseResponse) -> None:
+        self._quiet_since = self._loop.time()
+        self.reads_packed = message.reads_packed
+
+    def _part(self, message: v1.ConverseResponse) -> None:
         if message.HasField("go_away") and self.open:
             self._nodes.failed(self.node)
             self.leave()
+
+    def _tell(self, answer: v1.ConverseAnswer) -> None:
+        asked = self._asked.pop(answer.number, None)
+        if asked is None or asked.future.done():
+            return
+        if answer.HasField("response"):
+            try:
+                asked.future.set_result(asked.answer.FromString(answer.response))
+            except DecodeError:
+                asked.future.set_exception(OutcomeUnknown(f"{self.node.address} answered what cannot be read"))
+        else:
+            asked.future.set_exception(error_of_answer(answer.status, self.node.address))
 
     def _end(self, error: Exception, declined: bool) -> None:
         """Nothing more is heard: every call that waits is told why."""

@@ -29,7 +29,7 @@ from resourcelease.model.direct import (
     frame,
 )
 
-__all__ = ["ANSWERS", "DirectStream", "Place"]
+__all__ = ["ANSWERS", "DirectStream", "Place", "attend"]
 
 # What comes on the streams that can be had so.
 ANSWERS: dict[str, type[Message]] = {"Converse": v1.ConverseResponse, "Work": v1.WorkResponse}
@@ -42,6 +42,8 @@ _UNSENT_BYTES = 1024 * 1024
 _DETAILS_KEY = "grpc-status-details-bin"
 
 Metadata = Sequence[tuple[str, str]] | None
+# Takes a message, or says that it does not.
+Take = Callable[[Any], bool]
 
 
 class Place(NamedTuple):
@@ -82,6 +84,7 @@ class DirectStream:
         failed: Callable[[], None],
     ) -> None:
         self._call: Any = None
+        self._attendant: Take | None = None
         self._otherwise = otherwise
         self._failed = failed
         self._opening = asyncio.get_running_loop().create_task(self._open(place, method, metadata, context))
@@ -93,6 +96,12 @@ class DirectStream:
     async def read(self) -> Any:
         """The next message, ``EOF``, or None for what cannot be read."""
         return await (self._call or await self._opened()).read()
+
+    def attend(self, take: Take) -> None:
+        """Has messages taken as they come, where no gRPC is in between."""
+        self._attendant = take
+        if isinstance(self._call, _Call):
+            self._call.attendant = take
 
     async def done_writing(self) -> None:
         """Says that nothing more will be sent."""
@@ -126,6 +135,7 @@ class DirectStream:
             except aio.UsageError as error:
                 raise _rpc_error(StatusCode.CANCELLED, "the client is closed") from error
         else:
+            call.attendant = self._attendant
             call.open(v1.DirectOpen(method=method, key=place.key, headers=dict(metadata or ())))
             self._call = call
         return self._call
@@ -143,6 +153,8 @@ class _Call(asyncio.Protocol):
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
         self._reader: asyncio.Future[None] | None = None
+        # Who takes messages as they come, while somebody waits in ``read`` for what is left to be read there.
+        self.attendant: Take | None = None
         self._heard = False
         self._cancelled = False
         # How it ended: with an error, or well.
@@ -172,7 +184,10 @@ class _Call(asyncio.Protocol):
             if self._over:
                 return aio.EOF
             self._reader = self._loop.create_future()
-            await self._reader
+            try:
+                await self._reader
+            finally:
+                self._reader = None
         content = self._unread.popleft()
         before = self._unread_bytes
         self._unread_bytes -= len(content)
@@ -230,6 +245,8 @@ class _Call(asyncio.Protocol):
             return
         if kind == MESSAGE:
             self._heard = True
+            if self._taken(content):
+                return
             self._unread.append(content)
             self._unread_bytes += len(content)
             if self._unread_bytes > _UNREAD_BYTES and self._transport is not None:
@@ -243,6 +260,20 @@ class _Call(asyncio.Protocol):
                 self._finish()
         else:
             raise BadFrame(f"kind {kind}")
+
+    def _taken(self, content: bytes) -> bool:
+        """Whether the attendant takes a message: there and then, without a task that has to be woken for it."""
+        reader = self._reader
+        if self.attendant is None or reader is None or reader.done() or self._unread:
+            return False
+        try:
+            return self.attendant(self._answer.FromString(content))
+        except DecodeError:
+            return False
+        except Exception as error:
+            # Whoever reads is to meet it.
+            reader.set_exception(error)
+            return True
 
     def _write(self, data: bytes) -> None:
         if self._error is not None:
@@ -265,6 +296,15 @@ class _Call(asyncio.Protocol):
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+
+def attend(stream: Any, take: Take) -> None:
+    """Has the messages of a stream taken as they come, if it is one that can do that; the others are to be read.
+
+    Who takes is called while somebody waits in ``read``, and what it raises is raised there.
+    """
+    if isinstance(stream, DirectStream):
+        stream.attend(take)
 
 
 def _rpc_error(code: StatusCode, message: str, details: bytes = b"") -> aio.AioRpcError:

@@ -8,6 +8,7 @@ from typing import Any
 from grpc import aio
 
 from resourcelease import v1
+from resourcelease.client.direct import attend
 from resourcelease.client.errors import OutcomeUnknown, ResourceLeaseError, error_of_status
 from resourcelease.client.nodes import Node, Nodes
 
@@ -125,15 +126,20 @@ class Ride:
 
     async def _read(self) -> None:
         probing = self._loop.create_task(self._probe())
+        attend(self._call, self._take)
         try:
             while (message := await self._call.read()) is not aio.EOF:
-                self._heard = self._loop.time()
-                self._receive(message)
+                self._take(message)
         except asyncio.CancelledError:
             if not self.ending or (self._task_is_cancelled()):
                 raise
         finally:
             probing.cancel()
+
+    def _take(self, message: v1.WorkResponse) -> bool:
+        self._heard = self._loop.time()
+        self._receive(message)
+        return True
 
     def _task_is_cancelled(self) -> bool:
         task = asyncio.current_task()

@@ -1,0 +1,156 @@
+"""Messages of a direct stream are taken where they come, and read where they are not taken."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from grpc import StatusCode, aio
+
+from resourcelease import v1
+from resourcelease.client.direct import DirectStream, Place, attend
+from resourcelease.model.direct import CLOSE, MESSAGE, STATUS, frame
+
+Said = list[tuple[str, int]]
+
+
+def message(number: int) -> bytes:
+    told = v1.ConverseResponse()
+    told.answers.add(number=number, response=b"x" * (number % 50))
+    return frame(MESSAGE, told.SerializeToString())
+
+
+def number_of(told: v1.ConverseResponse) -> int:
+    return told.answers[0].number
+
+
+@asynccontextmanager
+async def stream_of(say: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[DirectStream]:
+    """A stream to somebody who says this as soon as anybody comes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        await say(writer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield DirectStream(Place("127.0.0.1", port, "key"), "Converse", None, None, lambda: None, lambda: None)
+
+
+async def hear(stream: DirectStream, said: Said) -> None:
+    while (told := await stream.read()) is not aio.EOF:
+        said.append(("read", number_of(told) if told is not None else -1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_message_is_taken_or_read_once_and_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    told = b"".join(message(number) for number in range(2_000)) + frame(STATUS)
+
+    async def say(writer: asyncio.StreamWriter) -> None:
+        at = 0
+        while at < len(told):
+            size = chance.choice([1, 7, 60, 61, 4_000])
+            writer.write(told[at : at + size])
+            at += size
+            if chance.random() < 0.3:
+                await asyncio.sleep(0)
+        await writer.drain()
+
+    async def scenario() -> None:
+        said: Said = []
+
+        def take(told: v1.ConverseResponse) -> bool:
+            if chance.random() < 0.2:
+                return False
+            said.append(("taken", number_of(told)))
+            return True
+
+        async with stream_of(say) as stream:
+            attend(stream, take)
+            await hear(stream, said)
+        assert [number for _, number in said] == list(range(2_000))
+        assert {how for how, _ in said} == {"taken", "read"}
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_taken_while_nobody_reads() -> None:
+    async def say(writer: asyncio.StreamWriter) -> None:
+        writer.write(message(1) + message(2))
+        await writer.drain()
+        await turn.wait()
+        writer.write(message(3) + frame(STATUS))
+        await writer.drain()
+
+    async def scenario() -> None:
+        said: Said = []
+
+        def take(told: v1.ConverseResponse) -> bool:
+            said.append(("taken", number_of(told)))
+            return True
+
+        async with stream_of(say) as stream:
+            said.append(("read", number_of(await stream.read())))
+            attend(stream, take)
+            while not stream._call._unread:  # noqa: ASYNC110 - a stream sets no event for what is not read
+                await asyncio.sleep(0)
+            assert said == [("read", 1)]
+            said.append(("read", number_of(await stream.read())))
+            turn.set()
+            await hear(stream, said)
+        assert said == [("read", 1), ("read", 2), ("taken", 3)]
+
+    turn = asyncio.Event()
+    asyncio.run(scenario())
+
+
+def test_what_the_attendant_raises_is_raised_where_it_is_read() -> None:
+    async def say(writer: asyncio.StreamWriter) -> None:
+        writer.write(message(1) + message(2) + frame(STATUS))
+        await writer.drain()
+
+    async def scenario() -> None:
+        said: Said = []
+
+        def take(told: v1.ConverseResponse) -> bool:
+            raise LookupError("nobody asked for that")
+
+        async with stream_of(say) as stream:
+            attend(stream, take)
+            with pytest.raises(LookupError, match="nobody asked"):
+                await stream.read()
+            await hear(stream, said)
+        assert said == [("read", 2)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(b"", StatusCode.UNAVAILABLE), (frame(CLOSE), StatusCode.UNKNOWN), (frame(STATUS), None)]
+)
+def test_the_end_is_read_behind_what_was_taken(end: bytes, code: StatusCode | None) -> None:
+    async def say(writer: asyncio.StreamWriter) -> None:
+        writer.write(message(1) + frame(MESSAGE, b"\xff\xff") + message(2) + end)
+        await writer.drain()
+
+    async def scenario() -> None:
+        said: Said = []
+
+        def take(told: v1.ConverseResponse) -> bool:
+            said.append(("taken", number_of(told)))
+            return True
+
+        async with stream_of(say) as stream:
+            attend(stream, take)
+            if code is None:
+                await hear(stream, said)
+            else:
+                with pytest.raises(aio.AioRpcError) as met:
+                    await hear(stream, said)
+                assert met.value.code() is code
+        assert said == [("taken", 1), ("read", -1), ("read", 2)]
+
+    asyncio.run(scenario())
