@@ -3,14 +3,16 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from grpc import StatusCode, aio
 
 from resourcelease import v1
-from resourcelease.client.direct import DirectStream, Place, attend
-from resourcelease.model.direct import CLOSE, MESSAGE, STATUS, frame
+from resourcelease.client.direct import DirectStream, Place, attend, is_ready
+from resourcelease.client.ride import Frames
+from resourcelease.model.direct import CLOSE, MAGIC, MESSAGE, STATUS, frame
+from resourcelease.model.direct import Frames as Cutter
 
 Said = list[tuple[str, int]]
 
@@ -152,5 +154,88 @@ def test_the_end_is_read_behind_what_was_taken(end: bytes, code: StatusCode | No
                     await hear(stream, said)
                 assert met.value.code() is code
         assert said == [("taken", 1), ("read", -1), ("read", 2)]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_written_at_once_comes_behind_what_was_written_before() -> None:
+    got: list[int] = []
+
+    async def scenario() -> None:
+        whole, over = asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(len(MAGIC))
+            cutter = Cutter(1 << 20)
+            with suppress(ConnectionError):
+                while data := await reader.read(1 << 16):
+                    for kind, content in cutter.cut(data):
+                        if kind == MESSAGE:
+                            got.append(v1.ConverseRequest.FromString(content).calls[0].number)
+                    if len(got) == 3:
+                        whole.set()
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            over.set()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            place = Place("127.0.0.1", server.sockets[0].getsockname()[1], "key")
+            stream = DirectStream(place, "Converse", None, None, lambda: None, lambda: None)
+            # Not open yet.
+            assert not is_ready(stream)
+            asked = [v1.ConverseRequest(calls=[v1.ConverseCall(number=number)]) for number in (1, 2, 3)]
+            await stream.write(asked[0])
+            assert is_ready(stream)
+            stream.write_now(asked[1])
+            await stream.write(asked[2])
+            await whole.wait()
+            # Nor while the other side does not read, nor at its end.
+            stream._call.pause_writing()
+            assert not is_ready(stream)
+            stream._call.resume_writing()
+            assert is_ready(stream)
+            stream.cancel()
+            assert not is_ready(stream)
+            await over.wait()
+
+    asyncio.run(scenario())
+    assert got == [1, 2, 3]
+
+
+def test_a_stream_of_grpc_is_written_by_its_task() -> None:
+    assert not is_ready(object())
+
+
+def test_frames_are_written_at_once_only_where_none_waits() -> None:
+    async def scenario() -> None:
+        frames = Frames()
+        written: list[str] = []
+        ready = True
+
+        def write_now(request: v1.WorkRequest) -> bool:
+            if ready:
+                written.append(request.operation_id)
+            return ready
+
+        def add(name: str) -> None:
+            frames.add(v1.WorkRequest(operation_id=name))
+
+        add("before the stream is open")
+        frames.write_now = write_now
+        add("behind it")
+        assert [frame.operation_id for frame in frames.outbox] == ["before the stream is open", "behind it"]
+        assert frames.wake.is_set()
+        frames.outbox.clear()
+        frames.wake.clear()
+        add("at once")
+        assert not frames.wake.is_set()
+        ready = False
+        add("not now")
+        ready = True
+        add("nor this")
+        assert written == ["at once"]
+        assert [frame.operation_id for frame in frames.outbox] == ["not now", "nor this"]
+        assert list(frames.unanswered) == ["before the stream is open", "behind it", "at once", "not now", "nor this"]
 
     asyncio.run(scenario())

@@ -18,6 +18,8 @@ class Flight:
     def __init__(self, lane: str, entries: list[str]) -> None:
         self.lane = lane
         self.entries = entries
+        # Whether nothing else was about to leave.
+        self.last = False
         self.landing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def land(self) -> None:
@@ -34,6 +36,7 @@ class Airport:
     def lane(self, name: str) -> Names:
         async def send(entries: list[str], oldest: float) -> list[str]:
             flight = Flight(name, entries)
+            flight.last = self.runway.last_to_leave()
             self.flights.append(flight)
             await flight.landing
             return [entry.upper() for entry in entries]
@@ -232,3 +235,41 @@ async def test_of_several_who_were_answered_the_first_to_come_again_waits_for_th
     await asyncio.gather(*tasks)
     await some_turns()
     assert airport.left == [("a", ["quick", "slower"]), ("a", ["quick", "slower"])]
+
+
+def test_the_last_that_leaves_in_a_turn_knows_it() -> None:
+    async def scenario() -> None:
+        airport = Airport()
+        a, b = airport.lane("a"), airport.lane("b")
+        assert not airport.runway.last_to_leave()
+        a.put("lone")
+        await some_turns()
+        airport.land(0)
+        await some_turns()
+        a.put("one")
+        b.put("two")
+        assert not airport.runway.last_to_leave()
+        await some_turns()
+        assert [flight.last for flight in airport.flights] == [True, False, True]
+        # Who is on no lane does not leave with them.
+        assert not airport.runway.last_to_leave()
+        airport.land(1, 2)
+        await some_turns()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_is_cancelled_before_it_left_is_waited_for_by_none() -> None:
+    async def scenario() -> None:
+        airport = Airport()
+        a, b = airport.lane("a"), airport.lane("b")
+        waiting = a.put("never")
+        await a.close()
+        assert isinstance(waiting.exception(), RuntimeError)
+        b.put("one")
+        await some_turns()
+        assert [(flight.lane, flight.last) for flight in airport.flights] == [("b", True)]
+        airport.land(0)
+        await some_turns()
+
+    asyncio.run(scenario())

@@ -29,11 +29,11 @@ class Caller:
 
     def __init__(self, nodes: Nodes, timeout: float, backoff: Backoff) -> None:
         self.nodes = nodes
-        self._conversations = Conversations(nodes)
-        self.timeout = timeout
-        self.backoff = backoff
         # Shared by all lanes whose calls this makes.
         self.runway = Runway()
+        self._conversations = Conversations(nodes, self.runway)
+        self.timeout = timeout
+        self.backoff = backoff
         self.chance = random.Random()  # noqa: S311
         self._prefix = secrets.token_hex(8)
         self._numbers = itertools.count(1)

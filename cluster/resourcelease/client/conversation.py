@@ -12,13 +12,14 @@ from grpc import aio
 
 from resourcelease import v1
 from resourcelease.client import watch
-from resourcelease.client.direct import attend
+from resourcelease.client.direct import attend, is_ready
 from resourcelease.client.errors import (
     OutcomeUnknown,
     Unreachable,
     error_of_answer,
     error_of_status,
 )
+from resourcelease.client.lane import Runway
 from resourcelease.client.nodes import Node, Nodes
 from resourcelease.client.packing import WORTH_PACKING, List
 
@@ -70,8 +71,9 @@ class NotSpoken(Exception):
 class Conversations:
     """The conversations of a client, one with each node that it calls."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, runway: Runway) -> None:
         self._nodes = nodes
+        self._runway = runway
         self._current: dict[str, Conversation] = {}
         # Also those that are coming to their end.
         self._open: dict[Conversation, None] = {}
@@ -104,7 +106,7 @@ class Conversations:
     def _begin(self, node: Node) -> "Conversation":
         if self._silent_until.get(node.address, 0.0) > asyncio.get_running_loop().time():
             raise NotSpoken
-        conversation = self._current[node.address] = Conversation(self._nodes, node, self._over)
+        conversation = self._current[node.address] = Conversation(self._nodes, node, self._over, self._runway)
         self._open[conversation] = None
         return conversation
 
@@ -143,10 +145,11 @@ class _Asked:
 class Conversation:
     """One stream to one node, from the first call on it until either side ends it.
 
-    ``over`` is told when it is at its end, and whether the node declined to hold it at all.
+    ``over`` is told when it is at its end, and whether the node declined to hold it at all. ``runway`` knows whether
+    there is more to come in this turn of the loop.
     """
 
-    def __init__(self, nodes: Nodes, node: Node, over: Any) -> None:
+    def __init__(self, nodes: Nodes, node: Node, over: Any, runway: Runway) -> None:
         self.node = node
         # Whether it takes further calls; whether it was to go without gRPC.
         self.open = True
@@ -154,6 +157,7 @@ class Conversation:
         self.reads_packed = False
         self._nodes = nodes
         self._tell_over = over
+        self._runway = runway
         self._loop = asyncio.get_running_loop()
         self.direct = node.goes_direct
         try:
@@ -186,12 +190,18 @@ class Conversation:
         self._asked[number] = _Asked(method.answer, future, timer)
         frame = self._frame(len(data))
         frame.calls.add(number=number, method=method.kind, request=data, timeout_ms=max(1, int(timeout * 1000)))
+        if len(self._frames) == 1 and self._runway.last_to_leave() and is_ready(self._stream):
+            self._stream.write_now(self._next_frame())
+            self._begun = True
+        else:
+            self._filled.set()
         try:
             return await future
         finally:
             timer.cancel()
             if self._asked.pop(number, None) is not None:
                 self._frame(0).cancelled.append(number)
+                self._filled.set()
 
     def leave(self) -> None:
         """Takes no more calls, and ends when those under way are answered."""
@@ -217,8 +227,13 @@ class Conversation:
         ):
             frames.append(v1.ConverseRequest())
             self._size = size
-            self._filled.set()
         return frames[-1]
+
+    def _next_frame(self) -> v1.ConverseRequest:
+        frame = self._frames.popleft()
+        if frame.calls:
+            self._written = frame.calls[-1].number
+        return frame
 
     async def _write(self) -> None:
         # A stream that breaks is the reader's to tell.
@@ -228,10 +243,7 @@ class Conversation:
                     self._filled.clear()
                     await self._filled.wait()
                     continue
-                frame = self._frames.popleft()
-                if frame.calls:
-                    self._written = frame.calls[-1].number
-                await self._stream.write(frame)
+                await self._stream.write(self._next_frame())
                 self._begun = True
             await self._stream.done_writing()
         except (aio.AioRpcError, asyncio.InvalidStateError):

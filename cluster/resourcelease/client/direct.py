@@ -29,7 +29,7 @@ from resourcelease.model.direct import (
     frame,
 )
 
-__all__ = ["ANSWERS", "DirectStream", "Place", "attend"]
+__all__ = ["ANSWERS", "DirectStream", "Place", "attend", "is_ready"]
 
 # What comes on the streams that can be had so.
 ANSWERS: dict[str, type[Message]] = {"Converse": v1.ConverseResponse, "Work": v1.WorkResponse}
@@ -103,6 +103,15 @@ class DirectStream:
         if isinstance(self._call, _Call):
             self._call.attendant = take
 
+    @property
+    def ready(self) -> bool:
+        """Whether a message can be written at once, without waiting for anything."""
+        return isinstance(self._call, _Call) and self._call.ready
+
+    def write_now(self, message: Message) -> None:
+        """Sends a message, when it is ready."""
+        self._call.write_now(message)
+
     async def done_writing(self) -> None:
         """Says that nothing more will be sent."""
         await (self._call or await self._opened()).done_writing()
@@ -171,8 +180,17 @@ class _Call(asyncio.Protocol):
 
     async def write(self, message: Message) -> None:
         """Sends a message, at the pace of its reader."""
-        self._write(frame(MESSAGE, message.SerializeToString()))
+        self.write_now(message)
         await self._room.wait()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the node reads, as far as is known."""
+        return not self._over and self._transport is not None and self._room.is_set()
+
+    def write_now(self, message: Message) -> None:
+        """Sends a message, when it is ready."""
+        self._write(frame(MESSAGE, message.SerializeToString()))
 
     async def read(self) -> Any:
         """The next message, ``EOF``, or None for what cannot be read."""
@@ -264,7 +282,7 @@ class _Call(asyncio.Protocol):
     def _taken(self, content: bytes) -> bool:
         """Whether the attendant takes a message: there and then, without a task that has to be woken for it."""
         reader = self._reader
-        if self.attendant is None or reader is None or reader.done() or self._unread:
+        if self.attendant is None or reader is None or reader.done():
             return False
         try:
             return self.attendant(self._answer.FromString(content))
@@ -305,6 +323,11 @@ def attend(stream: Any, take: Take) -> None:
     """
     if isinstance(stream, DirectStream):
         stream.attend(take)
+
+
+def is_ready(stream: Any) -> bool:
+    """Whether the stream has ``write_now``, and it may be used: no task has to be woken then to write."""
+    return isinstance(stream, DirectStream) and stream.ready
 
 
 def _rpc_error(code: StatusCode, message: str, details: bytes = b"") -> aio.AioRpcError:

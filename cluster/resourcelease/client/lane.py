@@ -44,6 +44,8 @@ class Runway:
 
     def __init__(self) -> None:
         self._flights: dict[asyncio.Task[Any], None] = {}
+        # Calls that are about to take off.
+        self._launched: dict[asyncio.Task[Any], None] = {}
         self._waiting: dict[Lane[Any, Any], None] = {}
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -53,13 +55,23 @@ class Runway:
         """Whether there is nothing to wait for."""
         return not self._flights and not self._waiting
 
-    def taken(self, flight: "asyncio.Task[Any]") -> None:
-        """A call takes off."""
-        self._flights[flight] = None
+    def launched(self, flight: "asyncio.Task[Any]") -> None:
+        """A call is to take off, as soon as its task runs."""
+        self._launched[flight] = None
         flight.add_done_callback(self.landed)
+
+    def taken(self, flight: "asyncio.Task[Any]") -> None:
+        """It takes off."""
+        self._launched.pop(flight, None)
+        self._flights[flight] = None
+
+    def last_to_leave(self) -> bool:
+        """Whether whoever asks is a call on its way, and no other one is about to take off."""
+        return not self._launched and asyncio.current_task() in self._flights
 
     def landed(self, flight: "asyncio.Task[Any]") -> None:
         """It is over; may be said twice."""
+        self._launched.pop(flight, None)
         self._flights.pop(flight, None)
         if not self._flights and self._waiting:
             self._look_soon()
@@ -179,6 +191,7 @@ class Lane(Generic[Entry, Result]):
         flight = self._loop.create_task(self._fly())
         self._flights[flight] = None
         flight.add_done_callback(self._landed)
+        self._runway.launched(flight)
 
     def _board(self) -> tuple[list[Entry], "list[_Parcel]"]:
         """The entries of the flight that takes off now; another one is launched if there is enough left for it."""

@@ -8,7 +8,7 @@ from typing import Any
 from grpc import aio
 
 from resourcelease import v1
-from resourcelease.client.direct import attend
+from resourcelease.client.direct import attend, is_ready
 from resourcelease.client.errors import OutcomeUnknown, ResourceLeaseError, error_of_status
 from resourcelease.client.nodes import Node, Nodes
 
@@ -28,13 +28,16 @@ class Frames:
         self.outbox: deque[v1.WorkRequest] = deque()
         self.unanswered: dict[str, tuple[v1.WorkRequest, asyncio.Future[v1.WorkDone]]] = {}
         self.wake = asyncio.Event()
+        # Writes a frame at once, or says that it cannot.
+        self.write_now: Callable[[v1.WorkRequest], bool] | None = None
 
     def add(self, request: v1.WorkRequest) -> "asyncio.Future[v1.WorkDone]":
         """Hands a frame over; the future has its answer."""
         future: asyncio.Future[v1.WorkDone] = asyncio.get_running_loop().create_future()
         self.unanswered[request.operation_id] = (request, future)
-        self.outbox.append(request)
-        self.wake.set()
+        if self.outbox or self.write_now is None or not self.write_now(request):
+            self.outbox.append(request)
+            self.wake.set()
         return future
 
     def again(self, operation_id: str) -> None:
@@ -97,6 +100,7 @@ class Ride:
             self._nodes.answered(self._node)
             self._frames.start_over()
             writer = self._loop.create_task(self._write())
+            self._frames.write_now = self._write_now
             await self._read()
         except TimeoutError:
             raise OutcomeUnknown(f"{self._node.address} does not open a stream") from None
@@ -108,6 +112,7 @@ class Ride:
                 raise OutcomeUnknown(self._gave_up) from None
             raise
         finally:
+            self._frames.write_now = None
             self._call.cancel()
             if writer is not None:
                 writer.cancel()
@@ -144,6 +149,13 @@ class Ride:
     def _task_is_cancelled(self) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
+
+    def _write_now(self, frame: v1.WorkRequest) -> bool:
+        if self.ending or not is_ready(self._call):
+            return False
+        frame.credit = self._credit()
+        self._call.write_now(frame)
+        return True
 
     async def _write(self) -> None:
         frames = self._frames
