@@ -4,13 +4,17 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from grpc import StatusCode, aio
 
 from resourcelease import v1
+from resourcelease.client.conversation import METHODS, Conversation
 from resourcelease.client.direct import DirectStream, Place, attend, is_ready
-from resourcelease.client.ride import Frames
+from resourcelease.client.errors import OutcomeUnknown
+from resourcelease.client.lane import Lane, Runway
+from resourcelease.client.ride import Frames, Ride
 from resourcelease.model.direct import CLOSE, MAGIC, MESSAGE, STATUS, frame
 from resourcelease.model.direct import Frames as Cutter
 
@@ -237,5 +241,150 @@ def test_frames_are_written_at_once_only_where_none_waits() -> None:
         assert written == ["at once"]
         assert [frame.operation_id for frame in frames.outbox] == ["not now", "nor this"]
         assert list(frames.unanswered) == ["before the stream is open", "behind it", "at once", "not now", "nor this"]
+
+    asyncio.run(scenario())
+
+
+class ANode:
+    """The one node there is, for whoever wants a stream to it."""
+
+    address = "here"
+    goes_direct = True
+    metadata = None
+
+    def __init__(self, port: int) -> None:
+        self._place = Place("127.0.0.1", port, "key")
+
+    def stream(self, name: str, metadata: object) -> DirectStream:
+        return DirectStream(self._place, name, None, None, lambda: None, lambda: None)
+
+    def answered(self, node: object) -> None:
+        pass
+
+    async def is_alive(self, node: object, within: float) -> bool:
+        return True
+
+
+@asynccontextmanager
+async def node_that(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[Any]:
+    """A node that does this with each connection, from behind what opens it."""
+    ends: list[asyncio.Event] = []
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends.append(asyncio.Event())
+        end = ends[-1]
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readexactly(len(MAGIC))
+            await serve(reader, writer)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        end.set()
+
+    async with await asyncio.start_server(met, "127.0.0.1", 0) as server:
+        yield ANode(server.sockets[0].getsockname()[1])
+        for end in ends:
+            await end.wait()
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_nothing_overtakes_the_first_message_of_a_conversation(cancelled: bool) -> None:
+    """It may be in its writer's hands while the stream opens."""
+
+    async def scenario() -> None:
+        got: list[int] = []
+        whole = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            cutter = Cutter(1 << 20)
+            while data := await reader.read(1 << 16):
+                for kind, content in cutter.cut(data):
+                    if kind == MESSAGE:
+                        told = v1.ConverseRequest.FromString(content)
+                        got.extend(call.number for call in told.calls)
+                        got.extend(-number for number in told.cancelled)
+                if len(got) == 2 + cancelled:
+                    whole.set()
+
+        async with node_that(serve) as node:
+            runway = Runway()
+            talk = Conversation(node, node, lambda *_: None, runway)
+
+            async def send(entries: list[bytes], oldest: float) -> list[None]:
+                await talk.ask(METHODS["Enqueue"], entries[0], 10)
+                return [None]
+
+            lane: Lane[bytes, None] = Lane(send, runway)
+            first = asyncio.create_task(talk.ask(METHODS["Lease"], b"", 10))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            if cancelled:
+                first.cancel()
+            while not is_ready(talk._stream):  # noqa: ASYNC110 - a stream sets no event for that
+                await asyncio.sleep(0)
+            second = lane.put(b"")
+            await whole.wait()
+            await talk.close()
+            await asyncio.gather(first, second, return_exceptions=True)
+            await lane.close()
+        # A node knows nothing of a cancelled call that has yet to come, and would begin it.
+        assert got in ([1, 2], [1, 2, -1], [1, -1, 2])
+
+    asyncio.run(scenario())
+
+
+def test_what_follows_a_refusal_is_heard_before_its_node_is_left() -> None:
+    async def scenario() -> None:
+        heard: list[str] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1 << 16)
+            messages = [
+                v1.WorkResponse(opened=v1.WorkOpened()),
+                v1.WorkResponse(done=v1.WorkDone(operation_id="refused")),
+                v1.WorkResponse(leases=v1.WorkLeases()),
+            ]
+            writer.write(frame(MESSAGE, messages[0].SerializeToString()))
+            await opened.wait()
+            writer.write(b"".join(frame(MESSAGE, message.SerializeToString()) for message in messages[1:]))
+            await reader.read()
+
+        def receive(message: v1.WorkResponse) -> None:
+            heard.append(str(message.WhichOneof("frame")))
+            if heard[-1] == "opened":
+                opened.set()
+            if heard[-1] == "done":
+                ride.give_up("it has refused too often")
+
+        async with node_that(serve) as node:
+            opened = asyncio.Event()
+            ride = Ride(node, node, Frames(), lambda: 0, receive)
+            with pytest.raises(OutcomeUnknown, match="too often"):
+                await ride.run(v1.WorkRequest(open=v1.WorkOpen()))
+        assert heard == ["opened", "done", "leases"]
+
+    asyncio.run(scenario())
+
+
+def test_who_cancels_the_stream_and_fails_ends_it_all_the_same() -> None:
+    async def say(writer: asyncio.StreamWriter) -> None:
+        writer.write(message(1))
+        await writer.drain()
+
+    async def scenario() -> None:
+        problems: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+        async with stream_of(say) as stream:
+
+            def take(told: v1.ConverseResponse) -> bool:
+                stream.cancel()
+                raise LookupError("nobody asked for that")
+
+            attend(stream, take)
+            with pytest.raises(asyncio.CancelledError):
+                await stream.read()
+        assert problems == []
 
     asyncio.run(scenario())

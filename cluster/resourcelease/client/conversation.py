@@ -190,9 +190,9 @@ class Conversation:
         self._asked[number] = _Asked(method.answer, future, timer)
         frame = self._frame(len(data))
         frame.calls.add(number=number, method=method.kind, request=data, timeout_ms=max(1, int(timeout * 1000)))
-        if len(self._frames) == 1 and self._runway.last_to_leave() and is_ready(self._stream):
+        # Before the first message has gone the writer may hold one that is to go before this.
+        if self._begun and len(self._frames) == 1 and self._runway.last_to_leave() and is_ready(self._stream):
             self._stream.write_now(self._next_frame())
-            self._begun = True
         else:
             self._filled.set()
         try:

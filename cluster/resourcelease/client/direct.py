@@ -285,12 +285,15 @@ class _Call(asyncio.Protocol):
         if self.attendant is None or reader is None or reader.done():
             return False
         try:
-            return self.attendant(self._answer.FromString(content))
+            message = self._answer.FromString(content)
         except DecodeError:
             return False
+        try:
+            return self.attendant(message)
         except Exception as error:
-            # Whoever reads is to meet it.
-            reader.set_exception(error)
+            # Whoever reads is to meet it, unless the stream was cancelled first.
+            if not reader.done():
+                reader.set_exception(error)
             return True
 
     def _write(self, data: bytes) -> None:

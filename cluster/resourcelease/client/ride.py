@@ -127,7 +127,8 @@ class Ride:
     def give_up(self, why: str) -> None:
         """Leaves the node."""
         self._gave_up = why
-        self._call.cancel()
+        # Not in the middle of what it says: leases may follow.
+        self._loop.call_soon(self._call.cancel)
 
     async def _read(self) -> None:
         probing = self._loop.create_task(self._probe())

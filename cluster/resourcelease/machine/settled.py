@@ -58,7 +58,7 @@ class _Block:
             run: array[int] = array("q", hows)  # type: ignore[arg-type]  # that is what is tried
         except (TypeError, OverflowError):
             return False
-        if min(run) < 1:
+        if len(run) != many or min(run) < 1:
             return False
         self.fences[first - self.first_id : first - self.first_id + many] = run
         return True
