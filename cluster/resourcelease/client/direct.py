@@ -202,10 +202,7 @@ class _Call(asyncio.Protocol):
             if self._over:
                 return aio.EOF
             self._reader = self._loop.create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
+            await self._reader
         content = self._unread.popleft()
         before = self._unread_bytes
         self._unread_bytes -= len(content)

@@ -83,9 +83,8 @@ class Answers:
         order = self._order
         while order and order[0] <= record.clock_ms:
             expires_ms = order.popleft()
-            for entry in self._chunks.pop(expires_ms, ()):
-                if self._kept.get(entry[0]) is entry:
-                    self._drop(entry)
+            for entry in self._live(self._chunks.pop(expires_ms, ())):
+                self._drop(entry)
             self._thinned.pop(expires_ms, None)
             self.touched[expires_ms] = None
         self._keep(key_of(record.call), (take, code, content), record.clock_ms + limits.ANSWER_WINDOW_MS)

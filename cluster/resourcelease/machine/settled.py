@@ -117,6 +117,9 @@ class Settled:
     def add(self, sequence_ids: Sequence[int], hows: Sequence[int | Gone], clock_ms: int) -> None:
         """Remembers how items ended, now."""
         size = limits.SETTLED_BLOCK
+        if len(sequence_ids) == 1:
+            self._open(sequence_ids[0] // size, clock_ms).put(sequence_ids, hows)
+            return
         place = 0
         while place < len(sequence_ids):
             number = sequence_ids[place] // size
