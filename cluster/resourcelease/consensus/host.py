@@ -133,7 +133,7 @@ class Host:
             self._journal.on_truncate = self._truncated
             self._raft.set_members(self._others())
         if not guards.ci:
-            self._raft.commit_index = self._journal.last_index
+            self._raft.believe_committed(self._journal.last_index)
         self.administration = Administration(
             raft=self._raft,
             journal=self._journal,

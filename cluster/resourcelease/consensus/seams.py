@@ -11,8 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
+from operator import attrgetter
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import pysyncobj
 from pysyncobj import syncobj as library
@@ -72,7 +73,6 @@ USED: Mapping[str, tuple[str, ...]] = {
         "_SyncObj__sendAppendEntries",
         "_SyncObj__setState",
         "_SyncObj__tryLogCompaction",
-        "_applyCommand",
         "_checkCommandsToApply",
         "_onTick",
         "transferLeadership",
@@ -99,27 +99,28 @@ class SnapshotPort(Protocol):
 
 
 class _Ambient(threading.local):
-    now: float | None = None
-    step_s: float = 0.0
-    rng: Random = random
+    # Outside of a turn there is none.
+    turn: "ambient | None" = None
 
 
 _ambient = _Ambient()
 
 
 def _monotonic() -> float:
-    now = _ambient.now
-    if now is None:
+    turn = _ambient.turn
+    if turn is None:
         return time.monotonic()
-    if _ambient.step_s:
-        _ambient.now = now + _ambient.step_s
+    now = turn.now
+    if turn.step_s:
+        turn.now = now + turn.step_s
     return now
 
 
 class _Draws:
     @staticmethod
     def random() -> float:
-        return _ambient.rng.random()
+        turn = _ambient.turn
+        return random.random() if turn is None else turn.rng.random()  # noqa: S311 draws election times
 
 
 class ambient:
@@ -128,41 +129,47 @@ class ambient:
     Each reading moves the time by ``step_s``: unguarded, the library has loops that only the clock ends.
     """
 
-    __slots__ = ("_before", "_within")
+    __slots__ = ("_before", "now", "rng", "step_s")
 
     def __init__(self, now: float, rng: Random, step_s: float = 0.0) -> None:
-        self._within = now, rng, step_s
+        self.now, self.rng, self.step_s = now, rng, step_s
 
     def __enter__(self) -> None:
-        self._before = _ambient.now, _ambient.rng, _ambient.step_s
-        _ambient.now, _ambient.rng, _ambient.step_s = self._within
+        self._before = _ambient.turn
+        _ambient.turn = self
 
     def __exit__(self, *_: object) -> None:
-        _ambient.now, _ambient.rng, _ambient.step_s = self._before
+        _ambient.turn = self._before
 
 
-class Peer(Node):  # type: ignore[misc]
-    """A node by its id. Its hash is the same in every process, so that sets of nodes are walked in the same order."""
+class Peer(int, Node):  # type: ignore[misc]
+    """A node by its id, which as a number hashes alike in every process: sets of nodes are walked in the same order.
+
+    The library keeps all it knows of nodes by them, and looks it up for each entry; a number is compared without a
+    call.
+    """
+
+    # In the place of the library's property, which is a call.
+    id = ""
+
+    def __new__(cls, node_id: str) -> "Peer":
+        """Two of one id are equal."""
+        return super().__new__(cls, int.from_bytes(node_id.encode(), "big"))
 
     def __init__(self, node_id: str) -> None:
-        super().__init__(node_id)
-        self._hash = int.from_bytes(node_id.encode()[-7:], "big")
+        Node.__init__(self, node_id)
+        vars(self)["id"] = node_id
 
-    def __hash__(self) -> int:
-        return self._hash
+    __repr__ = Node.__repr__
 
 
 class _Wire(Transport):  # type: ignore[misc]
-    def __init__(self, send: Callable[[Any, Message], None]) -> None:
+    # Always; the library asks at each tick.
+    ready = True
+
+    def __init__(self, send: Callable[[Any, Message], bool]) -> None:
         super().__init__(None, None, [])
-        self._send = send
-
-    def send(self, node: Any, message: Message) -> bool:
-        self._send(node, message)
-        return True
-
-    def deliver(self, peer: Any, message: Message) -> None:
-        self._onMessageReceived(peer, message)
+        self.send = send
 
     def connect(self, peer: Any) -> None:
         self._onNodeConnected(peer)
@@ -222,6 +229,14 @@ class _NoPoller:
 
 class _LeadsAlone(Exception):
     """Ends the tick in which a lone node elects itself: it would commit at once what is not on disk yet."""
+
+
+_Kind = TypeVar("_Kind")
+
+
+def _field(name: str, kind: type[_Kind]) -> _Kind:
+    """A field of the library's under a name of ours, read without a call of Python's: hosts read some at every turn."""
+    return cast(_Kind, property(attrgetter(name)))
 
 
 class LibRaft(SyncObj):  # type: ignore[misc]
@@ -303,11 +318,11 @@ class LibRaft(SyncObj):  # type: ignore[misc]
 
     def submit(self, command: bytes) -> None:
         """Takes an entry; a leader's next tick appends it."""
-        self._applyCommand(command, None)
+        self._SyncObj__commandsQueue.put_nowait((command, None))
 
     def deliver(self, peer: str, message: Message) -> None:
         """A message that has passed the guards."""
-        self._SyncObj__transport.deliver(self._peer(peer), message)
+        self._SyncObj__transport._onMessageReceived(self._peer(peer), message)
 
     def connect(self, peer: str) -> None:
         """A connection is there: what was sent on an earlier one may be lost, so sending starts after what is known."""
@@ -327,6 +342,10 @@ class LibRaft(SyncObj):  # type: ignore[misc]
             self._SyncObj__sendAppendEntries()
         finally:
             self._sent_to = None
+
+    def believe_committed(self, index: int) -> None:
+        """What is up to there counts as committed, whoever has it."""
+        self._SyncObj__raftCommitIndex = index
 
     def step_down(self) -> None:
         """A leader stops leading, as the library itself does when no majority answers."""
@@ -388,15 +407,19 @@ class LibRaft(SyncObj):  # type: ignore[misc]
 
     # What the host reads.
 
-    @property
-    def term(self) -> int:
-        """The current term."""
-        return self._SyncObj__raftCurrentTerm
-
-    @property
-    def state(self) -> int:
-        """``FOLLOWER``, ``CANDIDATE`` or ``LEADER``."""
-        return self._SyncObj__raftState
+    # The current term.
+    term = _field("_SyncObj__raftCurrentTerm", int)
+    # ``FOLLOWER``, ``CANDIDATE`` or ``LEADER``.
+    state = _field("_SyncObj__raftState", int)
+    # The highest index known to be committed, and the highest applied.
+    commit_index = _field("_SyncObj__raftCommitIndex", int)
+    applied_index = _field("_SyncObj__raftLastApplied", int)
+    # When this node will stand for election unless it hears of a leader.
+    election_at = _field("_SyncObj__raftElectionDeadline", float)
+    # When a leader will next send by itself.
+    heartbeat_at = _field("_SyncObj__newAppendEntriesTime", float)
+    # Whom a leader sends to: the other members, and learners.
+    followers = cast(Set[str], property(attrgetter("_followers")))
 
     @property
     def leader(self) -> str | None:
@@ -405,38 +428,9 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         return None if node is None else str(node.id)
 
     @property
-    def commit_index(self) -> int:
-        """The highest index known to be committed."""
-        return self._SyncObj__raftCommitIndex
-
-    @commit_index.setter
-    def commit_index(self, index: int) -> None:
-        self._SyncObj__raftCommitIndex = index
-
-    @property
-    def applied_index(self) -> int:
-        """The highest index applied."""
-        return self._SyncObj__raftLastApplied
-
-    @property
     def noop_index(self) -> int:
         """Where this leader's term begins in the log; 0 if it has never led."""
         return int(self._SyncObj__noopIDx or 0)
-
-    @property
-    def election_at(self) -> float:
-        """When this node will stand for election unless it hears of a leader."""
-        return self._SyncObj__raftElectionDeadline
-
-    @property
-    def heartbeat_at(self) -> float:
-        """When a leader will next send by itself."""
-        return self._SyncObj__newAppendEntriesTime
-
-    @property
-    def followers(self) -> Set[str]:
-        """Whom a leader sends to: the other members, and learners."""
-        return self._followers
 
     def match_index(self, peer: str) -> int:
         """Up to where a follower is known to hold this leader's log."""
@@ -471,12 +465,13 @@ class LibRaft(SyncObj):  # type: ignore[misc]
 
     # What the library calls, overridden by its mangled names.
 
-    def _emit(self, node: Any, message: Message) -> None:
+    def _emit(self, node: Any, message: Message) -> bool:
         self._send(node.id, message)
         if self._cut_short is not None and "serialized" in message:
             # One chunk a round; and after "nothing to send" the library would ask again without end.
             self._SyncObj__connectedNodes.discard(node)
             self._cut_short.add(node)
+        return True
 
     def _checkCommandsToApply(self) -> None:
         if self._SyncObj__commandsQueue:
