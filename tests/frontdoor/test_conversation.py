@@ -13,7 +13,7 @@ from google.rpc import status_pb2
 from frontdoor.cluster_fixture import Cluster, Runner, Stubs, ack, ended, eventually, fresh, info_of, items, until
 from resourcelease import v1
 from resourcelease.client import Client, Forbidden, Tls
-from resourcelease.frontdoor.errands import Told
+from resourcelease.errands import Told
 from resourcelease.model.ops import Op
 from resourcelease.node.certs import make_authority, make_certificate
 

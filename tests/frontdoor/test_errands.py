@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frontdoor.trips import Play, Trip, passes
-from resourcelease.frontdoor.errands import Errand, Errands, Told, in_a_task
+from resourcelease.errands import Errand, Errands, Told, in_a_task
 from resourcelease.frontdoor.refusals import Refused
 from resourcelease.model.errors import Reason
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from resourcelease.frontdoor.errands import Errands
+from resourcelease.errands import Errands
 
 Play = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -31,6 +31,7 @@ GENERATED = "v1"
 ROOMS = (
     "model",
     "telemetry",
+    "errands",
     "machine",
     "storage",
     "consensus",

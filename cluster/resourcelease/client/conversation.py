@@ -22,6 +22,7 @@ from resourcelease.client.errors import (
 from resourcelease.client.lane import Runway
 from resourcelease.client.nodes import Node, Nodes
 from resourcelease.client.packing import WORTH_PACKING, List
+from resourcelease.errands import Told
 
 __all__ = ["METHODS", "Conversation", "Conversations", "NotSpoken"]
 
@@ -134,11 +135,11 @@ def _weight(answer: v1.ConverseAnswer) -> int:
 class _Asked:
     """A call that waits for its answer."""
 
-    __slots__ = ("answer", "future", "timer")
+    __slots__ = ("answer", "timer", "told")
 
-    def __init__(self, answer: type[Message], future: "asyncio.Future[Any]", timer: asyncio.TimerHandle) -> None:
+    def __init__(self, answer: type[Message], told: Told, timer: asyncio.TimerHandle) -> None:
         self.answer = answer
-        self.future = future
+        self.told = told
         self.timer = timer
 
 
@@ -184,10 +185,10 @@ class Conversation:
         """Makes a call, whose deadline is so many seconds away."""
         now = self._loop.time()
         number = next(self._numbers)
-        future: asyncio.Future[Any] = self._loop.create_future()
-        timer = self._loop.call_at(now + timeout, self._overdue, future)
+        told = Told()
+        timer = self._loop.call_at(now + timeout, self._overdue, told)
         self._watch(now)
-        self._asked[number] = _Asked(method.answer, future, timer)
+        self._asked[number] = _Asked(method.answer, told, timer)
         frame = self._frame(len(data))
         frame.calls.add(number=number, method=method.kind, request=data, timeout_ms=max(1, int(timeout * 1000)))
         # Before the first message has gone the writer may hold one that is to go before this.
@@ -196,7 +197,7 @@ class Conversation:
         else:
             self._filled.set()
         try:
-            return await future
+            return await told
         finally:
             timer.cancel()
             if self._asked.pop(number, None) is not None:
@@ -307,15 +308,17 @@ class Conversation:
 
     def _tell(self, answer: v1.ConverseAnswer) -> None:
         asked = self._asked.pop(answer.number, None)
-        if asked is None or asked.future.done():
+        if asked is None or asked.told.done():
             return
         if answer.HasField("response"):
             try:
-                asked.future.set_result(asked.answer.FromString(answer.response))
+                response = asked.answer.FromString(answer.response)
             except DecodeError:
-                asked.future.set_exception(OutcomeUnknown(f"{self.node.address} answered what cannot be read"))
+                asked.told.set_exception(OutcomeUnknown(f"{self.node.address} answered what cannot be read"))
+            else:
+                asked.told.set_result(response)
         else:
-            asked.future.set_exception(error_of_answer(answer.status, self.node.address))
+            asked.told.set_exception(error_of_answer(answer.status, self.node.address))
 
     def _end(self, error: Exception, declined: bool) -> None:
         """Nothing more is heard: every call that waits is told why."""
@@ -325,17 +328,17 @@ class Conversation:
             if task is not asyncio.current_task():
                 task.cancel()
         self._stream.cancel()
-        for number, asked in self._asked.items():
-            if asked.future.done():
+        self._tell_over(self, declined)
+        waiting, self._asked = self._asked, {}
+        for number, asked in waiting.items():
+            if asked.told.done():
                 continue
             if number > self._written and isinstance(error, OutcomeUnknown):
                 unsent = f"{self.node.address}: the connection was lost before the call was sent"
-                asked.future.set_exception(Unreachable(unsent))
+                asked.told.set_exception(Unreachable(unsent))
             else:
                 # Each caller gets an error of its own: raising one adds to its traceback.
-                asked.future.set_exception(copy.copy(error))
-        self._asked.clear()
-        self._tell_over(self, declined)
+                asked.told.set_exception(copy.copy(error))
 
     def _give_up(self, error: Exception) -> None:
         self._gave_up = error
@@ -344,9 +347,9 @@ class Conversation:
 
     # Time.
 
-    def _overdue(self, future: "asyncio.Future[Any]") -> None:
-        if not future.done():
-            future.set_exception(OutcomeUnknown(f"{self.node.address} did not answer in time"))
+    def _overdue(self, told: Told) -> None:
+        if not told.done():
+            told.set_exception(OutcomeUnknown(f"{self.node.address} did not answer in time"))
 
     def _watch(self, now: float) -> None:
         """A call is made: the node is to be heard within a second, or asked how it is."""

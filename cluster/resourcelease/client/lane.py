@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from resourcelease.client.errors import ResourceLeaseError
+from resourcelease.errands import Errand, Errands
 
 __all__ = ["MOST_BYTES", "MOST_ENTRIES", "MOST_JOINED", "Lane", "Runway"]
 
@@ -28,6 +29,8 @@ MOST_FLIGHTS = 4
 WORTH_A_FLIGHT = 16
 # A lane waits no longer for the call of another. One that waits at its node, for room in a queue, may take seconds.
 PATIENCE_SECONDS = 0.003
+# After so many calls in a row that one caller made alone, the next one does not wait for the end of the turn.
+LONE_CALLS = 3
 
 
 class _Parcel(NamedTuple):
@@ -39,13 +42,26 @@ class _Parcel(NamedTuple):
     size: int
 
 
+class _Flight:
+    """A call of many callers."""
+
+    __slots__ = ("errand",)
+
+    def __init__(self) -> None:
+        # Once it has taken off.
+        self.errand: Errand | None = None
+
+
 class Runway:
     """What lanes take off from, together. While a call of one is under way they wait for its end, for a moment."""
 
     def __init__(self) -> None:
-        self._flights: dict[asyncio.Task[Any], None] = {}
-        # Calls that are about to take off.
-        self._launched: dict[asyncio.Task[Any], None] = {}
+        self._flights: dict[_Flight, None] = {}
+        # Calls that are about to take off, and whether one is just doing so.
+        self._launched: dict[_Flight, None] = {}
+        self._leaving = False
+        # How many calls in a row have left alone, with what one caller brought.
+        self._lone = 0
         self._waiting: dict[Lane[Any, Any], None] = {}
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -55,21 +71,27 @@ class Runway:
         """Whether there is nothing to wait for."""
         return not self._flights and not self._waiting
 
-    def launched(self, flight: "asyncio.Task[Any]") -> None:
-        """A call is to take off, as soon as its task runs."""
+    def launched(self, flight: _Flight) -> bool:
+        """A call is to take off at the end of this turn; or now, when nothing more is to be expected of it."""
         self._launched[flight] = None
-        flight.add_done_callback(self.landed)
+        return self._lone >= LONE_CALLS and len(self._launched) == 1
 
-    def taken(self, flight: "asyncio.Task[Any]") -> None:
+    def take_off(self, flight: _Flight, parcels: int, go: Callable[[], None]) -> None:
         """It takes off."""
         self._launched.pop(flight, None)
+        self._lone = self._lone + 1 if parcels == 1 and not self._launched and not self._flights else 0
         self._flights[flight] = None
+        self._leaving = True
+        try:
+            go()
+        finally:
+            self._leaving = False
 
     def last_to_leave(self) -> bool:
-        """Whether whoever asks is a call on its way, and no other one is about to take off."""
-        return not self._launched and asyncio.current_task() in self._flights
+        """Whether whoever asks is a call that is just taking off, and no other one is about to."""
+        return self._leaving and not self._launched
 
-    def landed(self, flight: "asyncio.Task[Any]") -> None:
+    def landed(self, flight: _Flight) -> None:
         """It is over; may be said twice."""
         self._launched.pop(flight, None)
         self._flights.pop(flight, None)
@@ -78,6 +100,7 @@ class Runway:
 
     def request(self, lane: "Lane[Any, Any]") -> None:
         """A lane has something to send, as soon as may be."""
+        self._lone = 0
         self._waiting[lane] = None
         self._look_soon()
 
@@ -129,7 +152,8 @@ class Lane(Generic[Entry, Result]):
         self._bytes = 0
         # Whether a call is about to take off.
         self._launching = False
-        self._flights: dict[asyncio.Task[None], None] = {}
+        self._flights: dict[_Flight, None] = {}
+        self._errands = Errands()
 
     @property
     def idle(self) -> bool:
@@ -182,16 +206,34 @@ class Lane(Generic[Entry, Result]):
         """Gives up what is under way."""
         _all_closed(self._parcels)
         self._clear()
-        for flight in self._flights:
-            flight.cancel()
-        await asyncio.gather(*self._flights, return_exceptions=True)
+        for flight in list(self._flights):
+            if flight.errand is None:
+                self._launching = False
+                self._landed(flight)
+        self._errands.cancel()
+        await self._errands.over()
 
     def _launch(self) -> None:
         self._launching = True
-        flight = self._loop.create_task(self._fly())
+        flight = _Flight()
         self._flights[flight] = None
-        flight.add_done_callback(self._landed)
-        self._runway.launched(flight)
+        if self._runway.launched(flight):
+            self._take_off(flight)
+        else:
+            self._loop.call_soon(self._take_off, flight)
+
+    def _take_off(self, flight: _Flight) -> None:
+        if flight not in self._flights:
+            # The lane was closed meanwhile.
+            return
+        oldest = self._oldest
+        entries, parcels = self._board()
+
+        def go() -> None:
+            work = self._fly(flight, entries, parcels, oldest)
+            flight.errand = self._errands.begin(work, lambda error: self._over(flight, error))
+
+        self._runway.take_off(flight, len(parcels), go)
 
     def _board(self) -> tuple[list[Entry], "list[_Parcel]"]:
         """The entries of the flight that takes off now; another one is launched if there is enough left for it."""
@@ -220,18 +262,20 @@ class Lane(Generic[Entry, Result]):
     def _clear(self) -> None:
         self._entries, self._parcels, self._bytes = [], [], 0
 
-    def _landed(self, flight: "asyncio.Task[Any]") -> None:
+    def _over(self, flight: _Flight, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            self._loop.call_exception_handler({"message": "a call ended in an error of its own", "exception": error})
+        if flight in self._flights:
+            # When those who were answered had their turn: else the first to come again would leave without the others.
+            self._loop.call_soon(self._landed, flight)
+
+    def _landed(self, flight: _Flight) -> None:
         self._flights.pop(flight, None)
+        self._runway.landed(flight)
         if self._entries and not self._launching:
             self._runway.request(self)
 
-    async def _fly(self) -> None:
-        flight = asyncio.current_task()
-        assert flight is not None
-        # Only now: what other lanes bring in the same turn leaves in it too.
-        self._runway.taken(flight)
-        oldest = self._oldest
-        entries, parcels = self._board()
+    async def _fly(self, flight: _Flight, entries: list[Entry], parcels: "list[_Parcel]", oldest: float) -> None:
         try:
             results = await self._send(entries, oldest)
         except Exception as error:
@@ -245,10 +289,8 @@ class Lane(Generic[Entry, Result]):
         else:
             _hand_out(parcels, results)
             if len(parcels) == 1:
-                # A lone caller comes again before the task is seen to be done, and would wait. Of several, the first
-                # to come again would leave without the others.
+                # A lone caller comes again at once, and is not to wait for itself.
                 self._landed(flight)
-                self._runway.landed(flight)
 
 
 def _all_closed(parcels: "list[_Parcel]") -> None:

@@ -8,6 +8,7 @@ from resourcelease.client.caller import Caller
 from resourcelease.client.errors import NoLeader, OutcomeUnknown, ResourceLeaseError, error_of_item
 from resourcelease.client.nodes import Nodes
 from resourcelease.client.ride import Frames, Ride
+from resourcelease.errands import Told
 
 __all__ = ["Line"]
 
@@ -54,13 +55,13 @@ class Line:
         if self._error is not None:
             raise self._error
         request.operation_id = self._caller.operation_id()
-        future = self._frames.add(request)
+        told = self._frames.add(request)
+        timer = self._loop.call_later(timeout, _overdue, told)
         try:
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            raise OutcomeUnknown("no node answered in time; what was sent may or may not have taken effect") from None
+            done: v1.WorkDone = await told
+            return done
         finally:
+            timer.cancel()
             self._frames.unanswered.pop(request.operation_id, None)
             self._refusals.pop(request.operation_id, None)
 
@@ -141,3 +142,8 @@ class Line:
             return
         wait = self._caller.backoff.wait(times, self._caller.chance, error.retry_after)
         self._loop.call_later(wait, self._frames.again, done.operation_id)
+
+
+def _overdue(told: Told) -> None:
+    if not told.done():
+        told.set_exception(OutcomeUnknown("no node answered in time; what was sent may or may not have taken effect"))

@@ -11,6 +11,7 @@ from resourcelease import v1
 from resourcelease.client.direct import attend, is_ready
 from resourcelease.client.errors import OutcomeUnknown, ResourceLeaseError, error_of_status
 from resourcelease.client.nodes import Node, Nodes
+from resourcelease.errands import Told
 
 __all__ = ["Frames", "Ride"]
 
@@ -26,19 +27,19 @@ class Frames:
 
     def __init__(self) -> None:
         self.outbox: deque[v1.WorkRequest] = deque()
-        self.unanswered: dict[str, tuple[v1.WorkRequest, asyncio.Future[v1.WorkDone]]] = {}
+        self.unanswered: dict[str, tuple[v1.WorkRequest, Told]] = {}
         self.wake = asyncio.Event()
         # Writes a frame at once, or says that it cannot.
         self.write_now: Callable[[v1.WorkRequest], bool] | None = None
 
-    def add(self, request: v1.WorkRequest) -> "asyncio.Future[v1.WorkDone]":
-        """Hands a frame over; the future has its answer."""
-        future: asyncio.Future[v1.WorkDone] = asyncio.get_running_loop().create_future()
-        self.unanswered[request.operation_id] = (request, future)
+    def add(self, request: v1.WorkRequest) -> Told:
+        """Hands a frame over; what is told is its answer."""
+        told = Told()
+        self.unanswered[request.operation_id] = (request, told)
         if self.outbox or self.write_now is None or not self.write_now(request):
             self.outbox.append(request)
             self.wake.set()
-        return future
+        return told
 
     def again(self, operation_id: str) -> None:
         """Writes a frame again, if it is still waited for."""
@@ -54,11 +55,11 @@ class Frames:
 
     def fail(self, error: ResourceLeaseError) -> None:
         """Gives up on all frames."""
-        for _, future in self.unanswered.values():
-            if not future.done():
-                future.set_exception(error)
-        self.unanswered.clear()
+        unanswered, self.unanswered = self.unanswered, {}
         self.outbox.clear()
+        for _, told in unanswered.values():
+            if not told.done():
+                told.set_exception(error)
 
 
 class Ride:

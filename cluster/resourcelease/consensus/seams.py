@@ -158,7 +158,7 @@ class Peer(int, Node):  # type: ignore[misc]
 
     def __init__(self, node_id: str) -> None:
         Node.__init__(self, node_id)
-        vars(self)["id"] = node_id
+        self.__dict__["id"] = node_id
 
     __repr__ = Node.__repr__
 

@@ -456,10 +456,11 @@ class Consensus:
             self._set_timer()
 
     def _carry_out(self, effects: Effects) -> None:
-        if effects.applied and self._on_applied is not None:
-            self._on_applied(effects.applied)
+        # Callers first: they wait, and what they ask for next finds both done.
         for proposal, answer in effects.answers:
             self._waiters.pop(proposal)(answer)
+        if effects.applied and self._on_applied is not None:
+            self._on_applied(effects.applied)
         for ticket, refusal in effects.administered:
             self._tickets.pop(ticket)(refusal)
         self._peers.want(self._host.members, self._host.administration.learners)

@@ -9,11 +9,12 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
 from resourcelease import v1
+from resourcelease.errands import Errand, Errands
 from resourcelease.frontdoor.callers import Caller, Speaker
 from resourcelease.frontdoor.departures import Leaving
+from resourcelease.frontdoor.direct import attend
 from resourcelease.frontdoor.dispatch import NoMessage, Unary, plain_status, reader, status_text
 from resourcelease.frontdoor.duplex import Duplex
-from resourcelease.frontdoor.errands import Errand, Errands
 from resourcelease.frontdoor.gate import Gate
 from resourcelease.frontdoor.refusals import Refused, refuse
 from resourcelease.frontdoor.replies import Replies
@@ -132,15 +133,19 @@ class _Conversation(Duplex):
 
     async def _read(self) -> None:
         read, replies = self._caller.context.read, self._replies
-        while True:
-            frame: Any = await read()
-            if frame is grpc.aio.EOF:
-                break
+        attend(self._caller.context, self._take_now)
+        while (frame := await read()) is not grpc.aio.EOF:
             self._take(frame)
             if replies.full:
                 await replies.room()
         await self._errands.over()
         await replies.drained()
+
+    def _take_now(self, frame: Any) -> bool:
+        if self._replies.full:
+            return False
+        self._take(frame)
+        return True
 
     def _take(self, frame: Any) -> None:
         """One message of the client; raises ``Refused`` before any of it has been begun."""

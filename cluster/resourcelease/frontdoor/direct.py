@@ -34,7 +34,7 @@ from resourcelease.model.direct import (
     frame,
 )
 
-__all__ = ["DirectDoor", "Served"]
+__all__ = ["DirectDoor", "Served", "attend"]
 
 # A beginning that takes longer is none.
 _BEGIN_S = 10.0
@@ -45,6 +45,8 @@ _UNSENT_BYTES = 1024 * 1024
 _CONNECTIONS_MAX = 4_096
 
 Handler = Callable[[Any, Any], Awaitable[None]]
+# Takes a message, or says that it does not.
+Take = Callable[[Any], bool]
 
 
 class Served(NamedTuple):
@@ -125,6 +127,8 @@ class _Connection(asyncio.Protocol):
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
         self._reader: asyncio.Future[None] | None = None
+        # Who takes messages as they come, while somebody waits in ``read`` for what is left to be read there.
+        self.attendant: Take | None = None
         self._closed = False
         self._ended = False
         self._room = asyncio.Event()
@@ -181,6 +185,8 @@ class _Connection(asyncio.Protocol):
                 raise BadFrame("a stream begins with an opening")
             self._open(v1.DirectOpen.FromString(content))
         elif kind == MESSAGE and not self._closed:
+            if self._taken(content, self._served):
+                return
             self._unread.append(content)
             self._unread_bytes += len(content)
             if self._unread_bytes > _UNREAD_BYTES and self._transport is not None:
@@ -191,6 +197,19 @@ class _Connection(asyncio.Protocol):
             self._wake_reader()
         else:
             raise BadFrame(f"a frame of kind {kind} is out of place")
+
+    def _taken(self, content: bytes, served: Served) -> bool:
+        """Whether the attendant takes a message: there and then, without a task that has to be woken for it."""
+        reader = self._reader
+        if self.attendant is None or reader is None or reader.done():
+            return False
+        try:
+            return self.attendant(served.read(content))
+        except Exception as error:
+            # Whoever reads is to meet it, unless the stream has ended.
+            if not reader.done():
+                reader.set_exception(error)
+            return True
 
     def _open(self, opening: v1.DirectOpen) -> None:
         self._beginning.cancel()
@@ -288,6 +307,15 @@ class _Connection(asyncio.Protocol):
 
     def time_remaining(self) -> None:
         """A stream has no deadline."""
+
+
+def attend(context: Any, take: Take) -> None:
+    """Has the messages of a stream taken as they come, if it is one that can do that; the others are to be read.
+
+    Who takes is called while somebody waits in ``read``, and what it raises is raised there.
+    """
+    if isinstance(context, _Connection):
+        context.attendant = take
 
 
 def _names(certificate: Mapping[str, Any]) -> dict[str, list[bytes]]:

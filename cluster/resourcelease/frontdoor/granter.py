@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from typing import Any, Protocol
 
-from resourcelease.frontdoor.errands import Told
+from resourcelease.errands import Told
 from resourcelease.frontdoor.refusals import Refused
 from resourcelease.frontdoor.replica import Replica
 from resourcelease.model.errors import Refusal

@@ -3,10 +3,10 @@
 import asyncio
 
 from resourcelease import v1
+from resourcelease.errands import Told, in_a_task
 from resourcelease.frontdoor import answers
 from resourcelease.frontdoor.acks import Acks
 from resourcelease.frontdoor.callers import Caller
-from resourcelease.frontdoor.errands import Told, in_a_task
 from resourcelease.frontdoor.granter import Granter
 from resourcelease.frontdoor.intake import items_of
 from resourcelease.frontdoor.leasing import LeaseWaiter

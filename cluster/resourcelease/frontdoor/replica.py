@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from resourcelease import v1
 from resourcelease.consensus import GATHER_S, Busy, Consensus, NoLeader, OutcomeUnknown, TooLarge
+from resourcelease.errands import Told, in_a_task
 from resourcelease.frontdoor.departures import Leaving
-from resourcelease.frontdoor.errands import Told, in_a_task
 from resourcelease.frontdoor.refusals import Refused, refused_by_consensus
 from resourcelease.machine import Machine
 from resourcelease.model.errors import Refusal

@@ -12,11 +12,12 @@ from typing import Any
 import grpc
 
 from resourcelease import v1
+from resourcelease.errands import Errands
 from resourcelease.frontdoor import answers
 from resourcelease.frontdoor.callers import Caller
 from resourcelease.frontdoor.claims import claim, give_back, give_back_others
+from resourcelease.frontdoor.direct import attend
 from resourcelease.frontdoor.duplex import Duplex
-from resourcelease.frontdoor.errands import Errands
 from resourcelease.frontdoor.frames import check_first, check_later, frame_of
 from resourcelease.frontdoor.heartbeat import Pulse
 from resourcelease.frontdoor.held import Held
@@ -65,7 +66,6 @@ class WorkStream(Duplex):
         self._held = Held()
         self._pulse = Pulse(self._beat, self._loop)
         self._frames = Errands()
-        self._slots = asyncio.Semaphore(_FRAMES_MAX)
         # Whether it takes leases; whether it is among the granter's seekers; the grant to be asked for again.
         self._open = False
         self._seeking = False
@@ -111,15 +111,14 @@ class WorkStream(Duplex):
 
     async def _read(self, first: v1.WorkRequest) -> None:
         await self._begin(first)
-        while True:
-            request: Any = await self._context.read()
-            if request is grpc.aio.EOF:
-                break
+        attend(self._context, self._take_now)
+        while (request := await self._context.read()) is not grpc.aio.EOF:
+            # Its credit counts at once, whatever it has to wait for.
             check_later(request, self._call)
             self._add_credit(request.credit)
             if request.WhichOneof("frame") is not None:
                 await self._outbox.room()
-                await self._slots.acquire()
+                await self._frames.fewer_than(_FRAMES_MAX)
                 self._frames.begin(self._answer(request), self._frame_over)
             self._seek()
         self._stop_taking()
@@ -129,6 +128,16 @@ class WorkStream(Duplex):
         if not self._sent_away:
             await give_back(self._place, self._call, self._held.all())
         await self._outbox.drained()
+
+    def _take_now(self, request: v1.WorkRequest) -> bool:
+        if self._outbox.full or self._frames.under_way >= _FRAMES_MAX:
+            return False
+        check_later(request, self._call)
+        self._add_credit(request.credit)
+        if request.WhichOneof("frame") is not None:
+            self._frames.begin(self._answer(request), self._frame_over)
+        self._seek()
+        return True
 
     async def _begin(self, first: v1.WorkRequest) -> None:
         machine = self._place.replica.machine
@@ -173,7 +182,6 @@ class WorkStream(Duplex):
         self._place.streams.leave(self, list(self._held))
 
     def _frame_over(self, error: BaseException | None) -> None:
-        self._slots.release()
         if error is not None and not isinstance(error, asyncio.CancelledError) and not self._ended.done():
             self._ended.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""Work of a caller that waits for the cluster and for little else.
+"""Work that waits for an answer and for little else: at a node for the cluster, at a client for a node.
 
 A task that waits is woken by way of a future, in a later pass of the loop; for a call that costs a node some hundred
 microseconds in all that is a good part. An errand is gone on with where the answer comes, and becomes a task only when
@@ -18,7 +18,7 @@ _Work = Coroutine[Any, Any, Any]
 
 
 class Told:
-    """What will be said of one op: to a function, or to the one errand or task that awaits it.
+    """An answer that will come: to a function, or to the one errand or task that awaits it.
 
     >>> told = Told()
     >>> told.then(lambda told: print(told.result()))
@@ -92,8 +92,8 @@ class Told:
         if self._tell is not None:
             try:
                 self._tell(self)
-            except Exception:  # others wait for the same answer of consensus, which must not end by this
-                logger.exception("whoever waited for an op stumbled over its result")
+            except Exception:  # others may be told by the same hand, which must not stop at this
+                logger.exception("whoever waited for an answer stumbled over it")
 
 
 async def in_a_task() -> None:
@@ -201,6 +201,11 @@ class Errands:
         self._running: dict[Errand, Callable[[BaseException | None], None]] = {}
         self._waiting: asyncio.Future[None] | None = None
 
+    @property
+    def under_way(self) -> int:
+        """How many have not come to their end."""
+        return len(self._running)
+
     def begin(self, work: _Work, over: Callable[[BaseException | None], None]) -> Errand:
         """Begins one; ``over`` hears when it is at its end, and of the error that it ended with."""
         errand = Errand(work, self._over)
@@ -210,7 +215,11 @@ class Errands:
 
     async def over(self) -> None:
         """Waits until none is under way."""
-        while self._running:
+        await self.fewer_than(1)
+
+    async def fewer_than(self, many: int) -> None:
+        """Waits until fewer are under way; one may wait at a time."""
+        while len(self._running) >= many:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
 
@@ -221,5 +230,5 @@ class Errands:
 
     def _over(self, errand: Errand, error: BaseException | None) -> None:
         self._running.pop(errand)(error)
-        if not self._running and self._waiting is not None and not self._waiting.done():
+        if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
