@@ -6,7 +6,7 @@ a batch of their own, for which nothing has to wait.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any
 
 from resourcelease.storage.api import JournalEntry, WriteBatch
 
@@ -25,18 +25,23 @@ def _ignore(*_: Any) -> None:
     return
 
 
-class Journal:
-    """Entries from ``first_index`` on, gapless; never empty once the library has started."""
+class Journal(list[Entry]):
+    """Entries from ``first_index`` on, gapless; never empty once the library has started.
+
+    A list, because the library looks into it some twenty times an entry.
+    """
 
     def __init__(self, entries: Iterable[Entry], term: int, voted_for: str, *, newborn: bool = False) -> None:
-        self._entries: list[Entry] = list(entries)
+        super().__init__(entries)
         self._term = term
         self._voted_for = voted_for
-        self._newborn = newborn
+        # Whether this node began with an empty disk and has not caught up since.
+        self.newborn = newborn
         self._pending = WriteBatch()
-        self._dirty = False
+        # Whether something waits for ``take_batch``.
+        self.dirty = False
         self._rows: WriteBatch | None = None
-        self._bytes = sum(len(entry[0]) for entry in self._entries)
+        self._bytes = sum(len(entry[0]) for entry in self)
         # Told (index, command) of each entry that comes, and the first index of those that go.
         self.on_append: Callable[[int, bytes], None] = _ignore
         self.on_truncate: Callable[[int], None] = _ignore
@@ -44,22 +49,17 @@ class Journal:
     @property
     def first_index(self) -> int:
         """Index of the oldest entry held."""
-        return self._entries[0][1]
+        return self[0][1]
 
     @property
     def last_index(self) -> int:
         """Index of the newest entry."""
-        return self._entries[-1][1]
+        return self[-1][1]
 
     @property
     def last_term(self) -> int:
         """Term of the newest entry."""
-        return self._entries[-1][2]
-
-    @property
-    def dirty(self) -> bool:
-        """Whether something waits for ``take_batch``."""
-        return self._dirty
+        return self[-1][2]
 
     @property
     def size_bytes(self) -> int:
@@ -68,11 +68,11 @@ class Journal:
 
     def holds(self, index: int) -> bool:
         """Whether an entry is here."""
-        return bool(self._entries) and self._entries[0][1] <= index <= self._entries[-1][1]
+        return bool(self) and self[0][1] <= index <= self[-1][1]
 
     def entry(self, index: int) -> Entry:
         """The entry at an index that is held."""
-        return self._entries[index - self._entries[0][1]]
+        return self[index - self[0][1]]
 
     def term_at(self, index: int) -> int:
         """Its term."""
@@ -82,8 +82,8 @@ class Journal:
         if through < self.first_index:
             return False
         count = through - self.first_index + 1
-        self._bytes -= sum(len(entry[0]) for entry in self._entries[:count])
-        del self._entries[:count]
+        self._bytes -= sum(len(entry[0]) for entry in self[:count])
+        del self[:count]
         return True
 
     def write_rows_later(
@@ -106,34 +106,34 @@ class Journal:
         self._pending.row_deletes.extend(deletes)
         self._pending.rows_index = index
         self._pending.rows_term = term
-        self._dirty = True
+        self.dirty = True
 
     def take_batch(self) -> WriteBatch | None:
         """What has changed since the last call, or None."""
-        if not self._dirty:
+        if not self.dirty:
             return None
         batch, self._pending = self._pending, WriteBatch()
-        self._dirty = False
+        self.dirty = False
         return batch
 
     # What the library calls.
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         """Appends."""
-        self._entries.append((command, idx, term))
+        self.append((command, idx, term))
         self._bytes += len(command)
         self._pending.appends.append(JournalEntry(idx, term, command))
-        self._dirty = True
+        self.dirty = True
         self.on_append(idx, command)
 
     def clear(self) -> None:
         """Drops everything: a snapshot takes its place."""
-        if self._entries:
+        if self:
             self._cut(self.first_index)
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
         """Cuts the tail, from an offset into what is held."""
-        if entryFrom < len(self._entries):
+        if entryFrom < len(self):
             self._cut(self.first_index + entryFrom)
 
     def deleteEntriesTo(self, entryTo: int) -> None:
@@ -141,28 +141,18 @@ class Journal:
         through = self.first_index + entryTo - 1
         if self._drop(through):
             self._pending.compact_through = through
-            self._dirty = True
+            self.dirty = True
 
     def _cut(self, index: int) -> None:
         offset = index - self.first_index
-        self._bytes -= sum(len(entry[0]) for entry in self._entries[offset:])
-        del self._entries[offset:]
+        self._bytes -= sum(len(entry[0]) for entry in self[offset:])
+        del self[offset:]
         pending = self._pending
         while pending.appends and pending.appends[-1].index >= index:
             pending.appends.pop()
         pending.truncate_from = min(pending.truncate_from or index, index)
-        self._dirty = True
+        self.dirty = True
         self.on_truncate(index)
-
-    @overload
-    def __getitem__(self, at: int) -> Entry: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Entry]: ...
-    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
-        return self._entries[at]
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
         """Not stored: the leader tells it again."""
@@ -180,17 +170,12 @@ class Journal:
         self._write_vote()
 
     def _write_vote(self) -> None:
-        self._pending.vote = (self._term, NEWBORN + self._voted_for if self._newborn else self._voted_for)
-        self._dirty = True
-
-    @property
-    def newborn(self) -> bool:
-        """Whether this node began with an empty disk and has not caught up since."""
-        return self._newborn
+        self._pending.vote = (self._term, NEWBORN + self._voted_for if self.newborn else self._voted_for)
+        self.dirty = True
 
     def grown_up(self, leader: str) -> None:
         """It has caught up. Its vote of this term counts as given to the leader: it may have been, before."""
-        self._newborn = False
+        self.newborn = False
         self._voted_for = self._voted_for or leader
         self._write_vote()
 

@@ -46,7 +46,7 @@ class Newborn:
 
     def stands(self, now: float) -> bool:
         """Whether it may stand for election."""
-        return not self.catching_up and (self._journal.newborn or now >= self._silent_until)
+        return not self.catching_up if self._journal.newborn else now >= self._silent_until
 
     def counts(self, leader: str, term: int) -> bool:
         """Whether what it acknowledges to the leader of a term counts."""

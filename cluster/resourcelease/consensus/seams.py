@@ -160,6 +160,10 @@ class Peer(int, Node):  # type: ignore[misc]
         Node.__init__(self, node_id)
         self.__dict__["id"] = node_id
 
+    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
+        # The library as it ships, which the simulator plays against, copies nodes.
+        return (self.id,)
+
     __repr__ = Node.__repr__
 
 
