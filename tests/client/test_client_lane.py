@@ -7,7 +7,7 @@ import pytest
 from fake_cluster import until
 
 from resourcelease.client import lane as lane_module
-from resourcelease.client.lane import WORTH_A_FLIGHT, Lane, Runway
+from resourcelease.client.lane import LONE_CALLS, WORTH_A_FLIGHT, Lane, Runway
 
 Names = Lane[str, str]
 
@@ -217,6 +217,108 @@ async def test_a_lone_callers_next_call_leaves_in_the_next_turn(airport: Airport
     airport.land(0)
     await task
     assert airport.left == [("a", ["one"]), ("a", ["two"])]
+
+
+async def alone_for_a_while(airport: Airport, lane: Names, calls: int = LONE_CALLS) -> None:
+    """One caller, who comes again when it has been answered."""
+    for _ in range(calls):
+        waiting = lane.put("again")
+        await some_turns()
+        airport.land(-1)
+        await waiting
+
+
+@patient
+async def test_who_has_been_alone_for_a_while_leaves_at_once(airport: Airport) -> None:
+    lane, other = airport.lane("a"), airport.lane("b")
+    await alone_for_a_while(airport, lane, LONE_CALLS - 1)
+    waiting = lane.put("one")
+    assert len(airport.flights) == LONE_CALLS - 1
+    await some_turns()
+    airport.land(-1)
+    await waiting
+    before = len(airport.flights)
+    waiting = lane.put("two")
+    assert airport.left[before:] == [("a", ["two"])]
+    assert airport.flights[-1].last
+    airport.land(-1)
+    await waiting
+    # By whichever lane.
+    other.put("three")
+    assert airport.left[before + 1 :] == [("b", ["three"])]
+
+
+@patient
+async def test_who_finds_company_waits_for_the_end_of_the_turn_again(airport: Airport) -> None:
+    lane = airport.lane("a")
+    await alone_for_a_while(airport, lane)
+    before = len(airport.flights)
+    first, second, third = (lane.put(name) for name in ("first", "second", "third"))
+    await some_turns()
+    airport.land(-1)
+    await first
+    await some_turns()
+    assert airport.left[before:] == [("a", ["first"]), ("a", ["second", "third"])]
+    airport.land(-1)
+    await asyncio.gather(second, third)
+    waiting = [lane.put("fourth"), lane.put("fifth")]
+    await some_turns()
+    assert airport.left[before + 2 :] == [("a", ["fourth", "fifth"])]
+    airport.land(-1)
+    await asyncio.gather(*waiting)
+
+
+@patient
+async def test_a_list_that_one_caller_brings_is_alone_as_well(airport: Airport) -> None:
+    lane = airport.lane("a")
+    for _ in range(LONE_CALLS):
+        many = lane.put_many(["one", "two"])
+        await some_turns()
+        airport.land(-1)
+        assert await many == ["ONE", "TWO"]
+    lane.put_many(["three", "four"])
+    assert airport.left[-1] == ("a", ["three", "four"])
+
+
+@patient
+async def test_a_caller_who_gives_up_does_not_take_back_what_has_left(airport: Airport) -> None:
+    lane = airport.lane("a")
+    await alone_for_a_while(airport, lane)
+    task = asyncio.create_task(asyncio.wait_for(lane.put("one"), 3600))
+    await some_turns()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not airport.flights[-1].landing.done()
+    airport.land(-1)
+    await some_turns()
+    assert lane.idle
+
+
+@patient
+async def test_a_lane_that_was_closed_before_its_call_left_can_be_used_again(airport: Airport) -> None:
+    lane = airport.lane("a")
+    never = lane.put("never")
+    await lane.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await never
+    assert lane.idle
+    again = lane.put("again")
+    await some_turns()
+    airport.land(0)
+    assert await again == "AGAIN"
+    assert airport.left == [("a", ["again"])]
+
+
+@patient
+async def test_a_lane_that_is_closed_ends_the_call_that_is_under_way(airport: Airport) -> None:
+    lane = airport.lane("a")
+    await alone_for_a_while(airport, lane)
+    waiting = lane.put("one")
+    await lane.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await waiting
+    assert airport.flights[-1].landing.cancelled()
+    assert lane.idle
 
 
 @patient

@@ -6,22 +6,20 @@ from resourcelease.consensus.journal import Journal
 from resourcelease.consensus.precedence import Precedence, is_late
 from resourcelease.consensus.wire import Message
 
-LATE_S = 0.005
-
 
 class Follower:
-    """Ten entries of so many bytes, and a leader that sends more."""
+    """Ten entries, and a leader that sends more."""
 
-    def __init__(self, size: int = 2000) -> None:
-        self.journal = Journal([(bytes(size), index, 1) for index in range(1, 11)], 1, "")
-        self.precedence = Precedence(self.journal, LATE_S)
+    def __init__(self) -> None:
+        self.journal = Journal([(bytes(100), index, 1) for index in range(1, 11)], 1, "")
+        self.precedence = Precedence(self.journal)
 
     def hears(self) -> None:
         """An entry comes; it goes to the disk at the end of the turn."""
         self.journal.add(b"\x00new", self.journal.last_index + 1, 1)
 
-    def puts_off(self, first: int = 9, last: int = 10, now: float = 7.0, *, awaited: bool = False) -> bool:
-        return self.precedence.puts_off(now, first, last, awaited=awaited)
+    def puts_off(self, first: int = 9, last: int = 10) -> bool:
+        return self.precedence.puts_off(first, last)
 
 
 def test_where_there_is_nothing_new_a_turn_does_everything() -> None:
@@ -30,7 +28,7 @@ def test_where_there_is_nothing_new_a_turn_does_everything() -> None:
     assert not follower.precedence.unfinished
 
 
-def test_entries_go_to_the_disk_before_much_is_applied() -> None:
+def test_entries_go_to_the_disk_before_any_is_applied() -> None:
     follower = Follower()
     follower.hears()
     assert follower.puts_off()
@@ -41,40 +39,8 @@ def test_entries_go_to_the_disk_before_much_is_applied() -> None:
     assert not follower.precedence.unfinished
 
 
-def test_a_little_that_nobody_here_waits_for_is_applied_a_moment_later() -> None:
-    follower = Follower(size=100)
-    follower.hears()
-    assert follower.puts_off(now=7.0)
-    assert not follower.precedence.unfinished, "the next entries may come first"
-    assert follower.precedence.due_at == 7.0 + LATE_S
-    follower.hears()
-    assert follower.puts_off(now=7.004)
-    assert not follower.precedence.unfinished
-    assert follower.precedence.due_at == 7.0 + LATE_S, "counted from the first"
-    follower.hears()
-    assert follower.puts_off(now=7.006)
-    assert follower.precedence.unfinished, "right after these are on the disk"
-
-
-def test_what_was_put_off_is_done_when_a_turn_has_nothing_else_to_do() -> None:
-    follower = Follower(size=100)
-    follower.hears()
-    assert follower.puts_off()
-    follower.journal.take_batch()
-    assert not follower.puts_off()
-    follower.precedence.done()
-    assert follower.precedence.due_at == float("inf")
-
-
-def test_callers_here_wait_no_longer_than_for_the_disk() -> None:
-    follower = Follower(size=100)
-    follower.hears()
-    assert follower.puts_off(awaited=True)
-    assert follower.precedence.unfinished
-
-
 def test_nothing_to_apply_is_not_put_off() -> None:
-    follower = Follower(size=100)
+    follower = Follower()
     follower.hears()
     assert not follower.puts_off(first=11)
 

@@ -1,6 +1,9 @@
 """Fails when a release of pysyncobj moves anything that consensus reaches for."""
 
 import inspect
+import pickle
+import random
+import time
 from pathlib import Path
 from zlib import crc32
 
@@ -55,6 +58,51 @@ def test_attributes_are_set_by_the_library(name: str) -> None:
 def test_module_names_are_looked_up_when_used(name: str) -> None:
     assert hasattr(syncobj, name)
     assert f"{name}" in inspect.getsource(syncobj.SyncObj)
+
+
+def test_nodes_are_told_apart_by_their_whole_id() -> None:
+    """And hash alike in every process, whatever PYTHONHASHSEED is."""
+    one, same = seams.Peer("n1"), seams.Peer("n1")
+    assert one == same
+    assert hash(one) == hash(same) == int.from_bytes(b"n1", "big")
+    assert (one.id, str(one)) == ("n1", "n1")
+    assert "n1" in repr(one)
+    long = [seams.Peer(f"{name}-with-the-same-end") for name in ("a", "b")]
+    assert len({*long, one, same}) == 3
+    copied = pickle.loads(pickle.dumps(long[0]))
+    assert (copied, copied.id) == (long[0], long[0].id)
+
+
+def test_fields_of_the_library_are_read_as_they_are() -> None:
+    """Under our names; that they cannot be set under them keeps what changes them in one place."""
+    raft = seams.LibRaft.__new__(seams.LibRaft)
+    names = {
+        "term": "_SyncObj__raftCurrentTerm",
+        "state": "_SyncObj__raftState",
+        "commit_index": "_SyncObj__raftCommitIndex",
+        "applied_index": "_SyncObj__raftLastApplied",
+        "election_at": "_SyncObj__raftElectionDeadline",
+        "heartbeat_at": "_SyncObj__newAppendEntriesTime",
+    }
+    for value, (ours, theirs) in enumerate(names.items()):
+        setattr(raft, theirs, value)
+        assert getattr(raft, ours) == value
+        assert theirs in seams.USED["attributes"]
+        with pytest.raises(AttributeError):
+            setattr(raft, ours, 7)
+
+
+def test_a_turn_within_a_turn_has_its_own_time() -> None:
+    seams.patch_library()
+    outer, inner = random.Random(1), random.Random(2)
+    with seams.ambient(5.0, outer):
+        with seams.ambient(7.0, inner, 0.5):
+            assert (syncobj.monotonicTime(), syncobj.monotonicTime()) == (7.0, 7.5)
+            assert syncobj.random.random() == random.Random(2).random()
+        assert syncobj.monotonicTime() == 5.0
+        assert syncobj.random.random() == random.Random(1).random()
+    before = time.monotonic()
+    assert before <= syncobj.monotonicTime() <= time.monotonic()
 
 
 def test_stand_ins_answer_every_call_of_the_library() -> None:

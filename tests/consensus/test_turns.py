@@ -141,20 +141,10 @@ def quick_of(trio: Trio) -> str:
     return quick
 
 
-def test_a_follower_applies_a_little_together_and_no_later_than_it_may(trio: Trio) -> None:
+@pytest.mark.parametrize("size", [100, 4000])
+def test_a_follower_applies_right_after_its_acknowledgement(trio: Trio, size: int) -> None:
     quick = quick_of(trio)
-    host, before = trio.hosts[quick], trio.hosts[quick].applied_index
-    committed(trio, quick, 4)
-    assert host.applied_index == before, "nobody here waits for it"
-    assert not host.unfinished
-    assert trio.now < host.next_turn_at() <= trio.now + SETTINGS.behind_s
-    trio.now = host.next_turn_at()
-    assert len(trio.turn(quick).applied) == 3
-
-
-def test_a_follower_applies_much_right_after_its_acknowledgement(trio: Trio) -> None:
-    quick = quick_of(trio)
-    committed(trio, quick, 2, size=4000)
+    committed(trio, quick, 2, size=size)
     host = trio.hosts[quick]
     assert host.unfinished
     assert host.next_turn_at() == trio.now

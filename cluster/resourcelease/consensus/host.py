@@ -87,7 +87,7 @@ class Host:
         self._connections = Connections()
         self._durability = Durability(self._journal.last_index if len(self._journal) else 0)
         self._outbox = Outbox(self._connections, self._durability, guards)
-        self._precedence = Precedence(self._journal, settings.behind_s)
+        self._precedence = Precedence(self._journal)
         self._behind = WriteBehind(
             journal=self._journal,
             membership=self.membership,
@@ -263,8 +263,7 @@ class Host:
         if self._raft.state != FOLLOWER or self._arrived is not None:
             return False
         last = min(self._raft.commit_index, self._journal.last_index)
-        awaited = len(self._proposals) > 0
-        return self._precedence.puts_off(self._now, self._raft.applied_index + 1, last, awaited=awaited)
+        return self._precedence.puts_off(self._raft.applied_index + 1, last)
 
     def _do_the_rest(self) -> None:
         if self._held.waiting:
@@ -293,7 +292,7 @@ class Host:
         if self._precedence.unfinished:
             return now
         rows_at, asked_at = self._behind.next_at(self._raft.applied_index), self._proposals.next_deadline(now)
-        at = min(now + 1.0, self._precedence.due_at, rows_at, asked_at)
+        at = min(now + 1.0, rows_at, asked_at)
         if self._arrived is not None:
             at = min(at, now + _AGAIN_S)
         floor = now if self._outgoing.sending else now + _AGAIN_S

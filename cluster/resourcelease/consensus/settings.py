@@ -21,7 +21,7 @@ class Settings:
     # which mostly come sooner, tell it as well.
     news_s: float = 0.005
     # While entries keep coming, and those followers acknowledge them that do so first, the others may be as far behind
-    # as this; it is also how long a follower may put off to apply a little that nobody there has proposed.
+    # as this.
     behind_s: float = 0.02
     # A follower that hears nothing for a time drawn between these two stands for election.
     election_min_s: float = 0.6
