@@ -2,8 +2,11 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -384,3 +387,9 @@ def test_who_cancels_the_stream_and_fails_ends_it_all_the_same() -> None:
         assert problems == []
 
     asyncio.run(scenario())
+
+
+def test_a_program_that_ends_with_a_call_under_way_ends_in_silence() -> None:
+    program = Path(__file__).with_name("program_that_ends.py")
+    ended = subprocess.run([sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -1,6 +1,7 @@
 """Direct streams: what does not belong on one is turned away, and clients that cannot get there use gRPC."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,6 +233,45 @@ def test_a_conversation_that_was_begun_on_grpc_moves(trio: Cluster, run: Runner)
             await client.enqueue("table", "b")
             assert conversation_of(client).direct
             assert len(door_of(trio, "n1")) == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("end", ["in order", "broken off", "refused"])
+def test_a_stream_that_has_ended_leaves_nothing_for_the_collector(trio: Cluster, run: Runner, end: str) -> None:
+    async def scenario() -> None:
+        door, place, namespace = door_of(trio, "n1"), place_of(trio), fresh("ns")
+        kept = len(door)
+
+        async def stream(number: int) -> None:
+            reader, writer = await asyncio.open_connection(place.host, place.port)
+            writer.write(MAGIC + opening(place) + put(1, namespace))
+            assert await reader.read(1 << 16)
+            if end == "refused":
+                # A number that is under way, or none at all.
+                writer.write(put(0, namespace))
+            elif end == "in order":
+                writer.write(frame(CLOSE))
+            else:
+                writer.transport.abort()
+                return
+            while await reader.read(1 << 16):
+                pass
+            writer.close()
+
+        def alive() -> int:
+            return sum(type(thing) is direct._Connection for thing in gc.get_objects())
+
+        gc.collect()
+        gc.disable()
+        try:
+            before = alive()
+            for number in range(10):
+                await stream(number)
+            await until(lambda: len(door) == kept)
+            await until(lambda: alive() == before)
+        finally:
+            gc.enable()
 
     run(scenario())
 

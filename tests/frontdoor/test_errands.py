@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import logging
+import socket
+import threading
 import weakref
 from collections.abc import Awaitable
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from frontdoor.trips import Play, Trip, passes
-from resourcelease.errands import Errand, Errands, Told, in_a_task
+from resourcelease.errands import Errands, Told, here, in_a_task
 from resourcelease.frontdoor.refusals import Refused
 from resourcelease.model.errors import Reason
 
@@ -34,7 +36,7 @@ def test_it_goes_on_where_the_answer_comes(play: Play) -> None:
         second.set_result(2)
         assert (seen, trip.ends) == ([1, 2], [None])
         assert not trip.in_a_task
-        assert not Errand.running
+        assert not here.running
 
     play(scenario())
 
@@ -90,7 +92,7 @@ def test_an_error_of_its_own_ends_it(play: Play) -> None:
         for work, kind in ((given_up(), asyncio.CancelledError), (broken(), KeyError)):
             trip = Trip(work)
             assert trip.ended(kind)
-            assert not Errand.running
+            assert not here.running
             await trip.errands.over()
 
     play(scenario())
@@ -214,7 +216,7 @@ def test_one_that_waits_for_something_else_becomes_a_task(play: Play) -> None:
             seen.append(await future)
             seen.append(await after)
             await asyncio.sleep(0.001)
-            seen.append(Errand.running)
+            seen.append(here.running)
 
         trip = Trip(work())
         assert not trip.in_a_task
@@ -357,7 +359,7 @@ def test_one_within_another(play: Play) -> None:
         trips: list[Trip] = []
 
         async def second(how: str) -> None:
-            seen.append((how, Errand.running))
+            seen.append((how, here.running))
             if how == "waits":
                 await inner
             elif how == "fails":
@@ -366,15 +368,15 @@ def test_one_within_another(play: Play) -> None:
         async def first() -> None:
             for how in ("waits", "ends", "fails"):
                 trips.append(Trip(second(how)))
-                seen.append(Errand.running)
+                seen.append(here.running)
             # Goes on with the other one while this one is gone on with.
             inner.set_result(None)
-            seen.append(Errand.running)
+            seen.append(here.running)
             seen.append(await outer)
 
         trip = Trip(first())
         assert seen == [("waits", True), True, ("ends", True), True, ("fails", True), True, True]
-        assert not Errand.running
+        assert not here.running
         outer.set_result("outer")
         assert seen[-1] == "outer"
         assert [type(each.ends[0]) for each in trips] == [type(None), type(None), KeyError]
@@ -439,3 +441,43 @@ def test_one_that_ends_badly_leaves_nothing_for_the_collector(play: Play, how: s
         play(scenario())
     finally:
         gc.enable()
+
+
+def test_threads_with_loops_of_their_own_do_not_see_each_others() -> None:
+    """As clients without asyncio have them, each one."""
+    met: list[BaseException] = []
+    both = threading.Barrier(2)
+
+    def thread() -> None:
+        try:
+            asyncio.run(scenario())
+        except BaseException as error:
+            met.append(error)
+
+    async def scenario() -> None:
+        near, far = socket.socketpair()
+
+        async def send(told: Told) -> None:
+            # Lets the other thread go on, as whatever is written to a connection does.
+            near.send(b"x")
+            far.recv(1)
+            await told
+
+        with near, far:
+            both.wait()
+            for _ in range(500):
+                told, other = Told(), Told()
+                Trip(send(told))
+                waiting = asyncio.create_task(note(other, []))
+                await asyncio.sleep(0)
+                told.set_result(1)
+                other.set_result(2)
+                await waiting
+                assert not here.running
+
+    threads = [threading.Thread(target=thread) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert met == []

@@ -12,6 +12,11 @@ from resourcelease.frontdoor.intake import item_columns
 from resourcelease.frontdoor.outbox import Outbox
 from resourcelease.frontdoor.refusals import Refused
 from resourcelease.frontdoor.scan import too_many_entries
+from resourcelease.frontdoor.streams import Streams
+from resourcelease.model.errors import Refusal
+from resourcelease.model.eventdata import DrainData, EventType
+from resourcelease.model.events import Record
+from resourcelease.model.ops import Call
 
 
 class Line:
@@ -110,3 +115,46 @@ def test_a_large_message_is_counted_before_it_is_read() -> None:
     assert too_many_entries(full + b"\x22\x00", [4])
     assert not too_many_entries(full + b"\x22\x00", [5])
     assert not too_many_entries(b"\xff" * 300_000, [4])
+
+
+class Holder:
+    """A stream that holds one lease."""
+
+    namespace, peer = "jobs", "worker"
+
+    def __init__(self, sequence_id: int, fence: int) -> None:
+        self._held = {sequence_id: fence}
+        self.lost: list[int] = []
+
+    def fence_of(self, sequence_id: int) -> int:
+        return self._held.get(sequence_id, 0)
+
+    def lose(self, fence: int, refusal: Refusal) -> None:
+        self.lost.append(fence)
+
+    def let_go(self, fence: int) -> None:
+        raise AssertionError(fence)
+
+    def go_away(self, message: str) -> bool:
+        raise AssertionError(message)
+
+    def end(self, refused: Refused) -> None:
+        raise AssertionError(refused)
+
+
+@pytest.mark.parametrize(("leased_now", "lost"), [(0, [41]), (55, [41]), (41, [])])
+def test_a_drain_ends_the_lease_of_its_time_and_no_later_one(leased_now: int, lost: list[int]) -> None:
+    """An item may be restored, and granted under the same id, before anybody here looks at its drain."""
+
+    async def scenario() -> None:
+        streams = Streams(
+            4, lambda namespace, sequence_id: leased_now if (namespace, sequence_id) == ("jobs", 7) else 0
+        )
+        holder = Holder(7, 41)
+        streams.enter(holder)
+        streams.note(holder, [41])
+        data = DrainData([7], 1, "bundle", 0, b"", more=False)
+        streams.applied([Record(EventType.DRAIN_SNAPSHOT, data, count=1, call=Call("jobs"))])
+        assert holder.lost == lost
+
+    asyncio.run(scenario())

@@ -271,6 +271,8 @@ class Conversation:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
+                # The loop comes to its end: nothing is begun any more.
+                error = RuntimeError("the client is closed")
                 raise
         finally:
             self._end(self._gave_up or error, declined)

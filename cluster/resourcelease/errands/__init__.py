@@ -7,14 +7,23 @@ it has to wait for something else.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-__all__ = ["Errand", "Errands", "Told", "in_a_task"]
+__all__ = ["Errand", "Errands", "Told", "here", "in_a_task"]
 
 logger = logging.getLogger(__name__)
 
 _Work = Coroutine[Any, Any, Any]
+
+
+class _Here(threading.local):
+    # Whether an errand is gone on with just now, in this thread: each has a loop of its own.
+    running = False
+
+
+here = _Here()
 
 
 class Told:
@@ -77,7 +86,7 @@ class Told:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if not self._over:
-            if Errand.running:
+            if here.running:
                 yield self
             else:
                 self._future = asyncio.get_running_loop().create_future()
@@ -98,7 +107,7 @@ class Told:
 
 async def in_a_task() -> None:
     """From here on the caller runs in a task of its own, which ``asyncio.timeout`` needs."""
-    if Errand.running:
+    if here.running:
         await asyncio.sleep(0)
 
 
@@ -106,9 +115,6 @@ class Errand:
     """A coroutine under way, at first without a task."""
 
     __slots__ = ("_over", "_task", "_told", "_work")
-
-    # Whether one is gone on with just now.
-    running = False
 
     def __init__(self, work: _Work, over: "Callable[[Errand, BaseException | None], None]") -> None:
         self._work = work
@@ -132,11 +138,11 @@ class Errand:
 
     def _step(self, go_on: Callable[[Any], Any], by: Any) -> None:
         try:
-            before, Errand.running = Errand.running, True
+            before, here.running = here.running, True
             try:
                 waits = go_on(by)
             finally:
-                Errand.running = before
+                here.running = before
         except StopIteration:
             self._over(self, None)
         except (Exception, asyncio.CancelledError) as error:

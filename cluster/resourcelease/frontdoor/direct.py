@@ -129,6 +129,8 @@ class _Connection(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         # Who takes messages as they come, while somebody waits in ``read`` for what is left to be read there.
         self.attendant: Take | None = None
+        # What it met there.
+        self._met: Exception | None = None
         self._closed = False
         self._ended = False
         self._room = asyncio.Event()
@@ -206,9 +208,9 @@ class _Connection(asyncio.Protocol):
         try:
             return self.attendant(served.read(content))
         except Exception as error:
-            # Whoever reads is to meet it, unless the stream has ended.
-            if not reader.done():
-                reader.set_exception(error)
+            # Whoever reads is to meet it.
+            self._met = error
+            self._wake_reader()
             return True
 
     def _open(self, opening: v1.DirectOpen) -> None:
@@ -222,10 +224,14 @@ class _Connection(asyncio.Protocol):
         self.task = self._loop.create_task(self._serve(served))
 
     async def _serve(self, served: Served) -> None:
-        # Whatever goes wrong has become a status in there.
-        with contextlib.suppress(grpc.aio.AbortError):
-            await served.run(None, self)
-        self._end(b"")
+        try:
+            # Whatever goes wrong has become a status in there.
+            with contextlib.suppress(grpc.aio.AbortError):
+                await served.run(None, self)
+            self._end(b"")
+        finally:
+            # Both lead back here, and no collector looks for such circles at a node.
+            self.attendant = self.task = None
 
     def _end(self, status: bytes) -> None:
         """The last frame, unless there was one."""
@@ -249,7 +255,14 @@ class _Connection(asyncio.Protocol):
     async def read(self) -> Any:
         """The next message, or ``EOF``."""
         assert self._served is not None
-        while not self._unread:
+        while self._met is not None or not self._unread:
+            if self._met is not None:
+                error, self._met = self._met, None
+                try:
+                    raise error
+                finally:
+                    # By its traceback it keeps this frame: it is not to be kept in it.
+                    del error
             if self._closed:
                 return grpc.aio.EOF
             self._reader = self._loop.create_future()

@@ -79,7 +79,7 @@ class FrontDoor:
         )
         self._granter = Granter(replica)
         self._relief = Relief()
-        self._streams = Streams(limits.streams_per_peer)
+        self._streams = Streams(limits.streams_per_peer, lambda *item: replica.machine.fence_of(*item))
         self._tail = Tail(replica.machine.sequence_number + 1, limits.tail_events, limits.tail_bytes)
         self.neighbours = Neighbours(replica)
         self.exchange = exchange = Exchange(archive)

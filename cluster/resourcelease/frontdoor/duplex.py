@@ -21,9 +21,7 @@ class Duplex:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def _until_over(self, departures: Departures, *work: Coroutine[Any, Any, None]) -> None:
-        tasks = [asyncio.ensure_future(each) for each in work]
-        for task in tasks:
-            task.add_done_callback(self._task_done)
+        tasks = [self._begun(each) for each in work]
         try:
             await self._ended
         except Refused:
@@ -32,8 +30,16 @@ class Duplex:
                     await departures.settled()
             raise
         finally:
-            for task in tasks:
-                task.cancel()
+            # An error leads by its traceback to this frame, and to us: neither is to lead to it.
+            while tasks:
+                tasks.pop(0).cancel()
+            self._ended = asyncio.get_running_loop().create_future()
+            self._ended.set_result(None)
+
+    def _begun(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(self._task_done)
+        return task
 
     def _task_done(self, task: "asyncio.Task[Any]") -> None:
         if self._ended.done() or task.cancelled():

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Protocol
@@ -45,8 +45,10 @@ class Holder(Protocol):
 class Streams:
     """The open streams."""
 
-    def __init__(self, streams_per_peer: int) -> None:
+    def __init__(self, streams_per_peer: int, fence_of: Callable[[str, int], int]) -> None:
+        """``fence_of`` tells of an item of a namespace under which fence it is leased now; 0 for none."""
         self._streams_per_peer = streams_per_peer
+        self._fence_of = fence_of
         # Since when, in the order of their coming.
         self._open: dict[Holder, float] = {}
         self._by_peer: Counter[str] = Counter()
@@ -130,7 +132,10 @@ class Streams:
         for stream in [each for each in self._open if each.namespace == namespace]:
             for sequence_id in sequence_ids:
                 fence = stream.fence_of(sequence_id)
-                if fence and self._by_fence.pop(fence, None) is not None:
+                if not fence or fence == self._fence_of(namespace, sequence_id):
+                    # It has come back since, and was granted anew.
+                    continue
+                if self._by_fence.pop(fence, None) is not None:
                     stream.lose(fence, _lost(sequence_id, "was drained away"))
 
 

@@ -191,6 +191,12 @@ class Machine:
         ns = self._state.namespaces.get(namespace)
         return None if ns is None else views.item(self._state, ns, sequence_id)
 
+    def fence_of(self, namespace: str, sequence_id: int) -> int:
+        """The fence of the lease on an item here; 0 if it is not leased."""
+        ns = self._state.namespaces.get(namespace)
+        lease = None if ns is None else ns.leases.get(sequence_id)
+        return 0 if lease is None else lease[0]
+
     def pending_ids(self, namespace: str) -> Iterator[int]:
         """Ids of pending items, next in line first."""
         return views.ids(self._state, namespace, "pending")

@@ -166,7 +166,8 @@ class Node:
         return Exporter(export, self.id, cluster_id, replica, lambda first: door.history(first, bodies=section.bodies))
 
     def _applied(self, entries: Sequence[Applied]) -> None:
-        # Before anything else, and not within the net below: without its log the node must not go on.
+        # Not within the net below: without its log the node must not go on. Who waited for these entries has been
+        # answered; they are committed, and are read again from the journal.
         assert self._log is not None
         self._log.applied(entries)
         try:
