@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from resourcelease.client.errors import ResourceLeaseError
-from resourcelease.errands import Errand, Errands
+from resourcelease.errands import Errands
 
 __all__ = ["MOST_BYTES", "MOST_ENTRIES", "MOST_JOINED", "Lane", "Runway"]
 
@@ -45,11 +45,11 @@ class _Parcel(NamedTuple):
 class _Flight:
     """A call of many callers."""
 
-    __slots__ = ("errand",)
+    __slots__ = ("off",)
 
     def __init__(self) -> None:
-        # Once it has taken off.
-        self.errand: Errand | None = None
+        # Whether it has taken off.
+        self.off = False
 
 
 class Runway:
@@ -207,7 +207,7 @@ class Lane(Generic[Entry, Result]):
         _all_closed(self._parcels)
         self._clear()
         for flight in list(self._flights):
-            if flight.errand is None:
+            if not flight.off:
                 self._launching = False
                 self._landed(flight)
         self._errands.cancel()
@@ -230,8 +230,9 @@ class Lane(Generic[Entry, Result]):
         entries, parcels = self._board()
 
         def go() -> None:
+            flight.off = True
             work = self._fly(flight, entries, parcels, oldest)
-            flight.errand = self._errands.begin(work, lambda error: self._over(flight, error))
+            self._errands.begin(work, lambda error: self._over(flight, error))
 
         self._runway.take_off(flight, len(parcels), go)
 
