@@ -45,11 +45,7 @@ class _Parcel(NamedTuple):
 class _Flight:
     """A call of many callers."""
 
-    __slots__ = ("off",)
-
-    def __init__(self) -> None:
-        # Whether it has taken off.
-        self.off = False
+    __slots__ = ()
 
 
 class Runway:
@@ -150,8 +146,8 @@ class Lane(Generic[Entry, Result]):
         self._parcels: list[_Parcel] = []
         self._oldest = 0.0
         self._bytes = 0
-        # Whether a call is about to take off.
-        self._launching = False
+        # The call that is about to take off.
+        self._launching: _Flight | None = None
         self._flights: dict[_Flight, None] = {}
         self._errands = Errands()
 
@@ -183,7 +179,7 @@ class Lane(Generic[Entry, Result]):
     def _add(self, parcel: "_Parcel") -> None:
         self._parcels.append(parcel)
         self._bytes += parcel.size
-        if self._launching:
+        if self._launching is not None:
             return
         if self._flights or not self._runway.clear:
             self._runway.request(self)
@@ -199,23 +195,21 @@ class Lane(Generic[Entry, Result]):
 
     def depart(self) -> None:
         """Takes off, unless what waits is little and a call of this lane is under way."""
-        if self._entries and not self._launching and (not self._flights or self.has_enough):
+        if self._entries and self._launching is None and (not self._flights or self.has_enough):
             self._launch()
 
     async def close(self) -> None:
         """Gives up what is under way."""
         _all_closed(self._parcels)
         self._clear()
-        for flight in list(self._flights):
-            if not flight.off:
-                self._launching = False
-                self._landed(flight)
+        flight, self._launching = self._launching, None
+        if flight is not None:
+            self._landed(flight)
         self._errands.cancel()
         await self._errands.over()
 
     def _launch(self) -> None:
-        self._launching = True
-        flight = _Flight()
+        flight = self._launching = _Flight()
         self._flights[flight] = None
         if self._runway.launched(flight):
             self._take_off(flight)
@@ -223,14 +217,13 @@ class Lane(Generic[Entry, Result]):
             self._loop.call_soon(self._take_off, flight)
 
     def _take_off(self, flight: _Flight) -> None:
-        if flight not in self._flights:
+        if flight is not self._launching:
             # The lane was closed meanwhile.
             return
         oldest = self._oldest
         entries, parcels = self._board()
 
         def go() -> None:
-            flight.off = True
             work = self._fly(flight, entries, parcels, oldest)
             self._errands.begin(work, lambda error: self._over(flight, error))
 
@@ -238,7 +231,7 @@ class Lane(Generic[Entry, Result]):
 
     def _board(self) -> tuple[list[Entry], "list[_Parcel]"]:
         """The entries of the flight that takes off now; another one is launched if there is enough left for it."""
-        self._launching = False
+        self._launching = None
         if len(self._entries) <= MOST_ENTRIES and self._bytes <= MOST_BYTES:
             entries, parcels = self._entries, self._parcels
             self._clear()
@@ -273,7 +266,7 @@ class Lane(Generic[Entry, Result]):
     def _landed(self, flight: _Flight) -> None:
         self._flights.pop(flight, None)
         self._runway.landed(flight)
-        if self._entries and not self._launching:
+        if self._entries and self._launching is None:
             self._runway.request(self)
 
     async def _fly(self, flight: _Flight, entries: list[Entry], parcels: "list[_Parcel]", oldest: float) -> None:

@@ -40,14 +40,17 @@ class Membership:
 
     def __init__(self, index: int, members: Mapping[str, str]) -> None:
         # Ascending by index; the first is the base and never goes.
-        self._history: list[tuple[int, dict[str, str]]] = []
-        # What holds now; another object whenever it is another configuration.
-        self.current: Mapping[str, str] = {}
-        self.reset(index, members)
+        self._history: list[tuple[int, dict[str, str]]] = [(index, dict(members))]
 
     def is_alone(self, node: str) -> bool:
         """Whether the configuration is this node and no other."""
-        return len(self.current) == 1 and node in self.current
+        members = self._history[-1][1]
+        return len(members) == 1 and node in members
+
+    @property
+    def current(self) -> Mapping[str, str]:
+        """What holds now."""
+        return self._history[-1][1]
 
     @property
     def changed_at(self) -> int:
@@ -66,7 +69,6 @@ class Membership:
         if command[0] != KIND_MEMBERS:
             return False
         self._history.append((index, decode_members(command)))
-        self.current = self._history[-1][1]
         return True
 
     def truncated(self, index: int) -> bool:
@@ -74,7 +76,6 @@ class Membership:
         before = len(self._history)
         while len(self._history) > 1 and self._history[-1][0] >= index:
             self._history.pop()
-        self.current = self._history[-1][1]
         return len(self._history) != before
 
     def compacted(self, index: int) -> None:
@@ -85,4 +86,3 @@ class Membership:
     def reset(self, index: int, members: Mapping[str, str]) -> None:
         """A snapshot brought its own."""
         self._history = [(index, dict(members))]
-        self.current = self._history[-1][1]

@@ -175,12 +175,6 @@ class _Wire(Transport):  # type: ignore[misc]
         super().__init__(None, None, [])
         self.send = send
 
-    def connect(self, peer: Any) -> None:
-        self._onNodeConnected(peer)
-
-    def disconnect(self, peer: Any) -> None:
-        self._onNodeDisconnected(peer)
-
 
 class _Serializer:
     """Stands in for the library's serializer; the names are its."""
@@ -279,7 +273,8 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         # The only ones that are sent something in it; None for all.
         self._sent_to: Set[str] | None = None
         self._peers: dict[str, Peer] = {}
-        self._followers: frozenset[str] = frozenset()
+        # Whom a leader sends to: the other members, and learners.
+        self.followers: Set[str] = frozenset()
         conf = SyncObjConf(
             autoTick=False,
             raftMinTimeout=settings.election_min_s,
@@ -331,13 +326,13 @@ class LibRaft(SyncObj):  # type: ignore[misc]
     def connect(self, peer: str) -> None:
         """A connection is there: what was sent on an earlier one may be lost, so sending starts after what is known."""
         node = self._peer(peer)
-        self._SyncObj__transport.connect(node)
+        self._SyncObj__transport._onNodeConnected(node)
         if self._SyncObj__raftMatchIndex.get(node):
             self._SyncObj__raftNextIndex[node] = self._SyncObj__raftMatchIndex[node] + 1
 
     def disconnect(self, peer: str) -> None:
         """It is gone."""
-        self._SyncObj__transport.disconnect(self._peer(peer))
+        self._SyncObj__transport._onNodeDisconnected(self._peer(peer))
 
     def send_now(self, peers: Set[str]) -> None:
         """A leader sends what these followers lack, or the commit index alone, without waiting for the timer."""
@@ -401,13 +396,13 @@ class LibRaft(SyncObj):  # type: ignore[misc]
         self._SyncObj__raftNextIndex[node] = self._SyncObj__raftLog[-1][1] + 1
         self._SyncObj__raftMatchIndex[node] = 0
         self._SyncObj__lastResponseTime[node] = _monotonic()
-        self._followers = self._followers | {str(node.id)}
+        self.followers = self.followers | {str(node.id)}
 
     def _forget(self, node: Peer) -> None:
         self._SyncObj__raftNextIndex.pop(node, None)
         self._SyncObj__raftMatchIndex.pop(node, None)
         self._SyncObj__lastResponseTime.pop(node, None)
-        self._followers = self._followers - {str(node.id)}
+        self.followers = self.followers - {str(node.id)}
 
     # What the host reads.
 
@@ -422,8 +417,6 @@ class LibRaft(SyncObj):  # type: ignore[misc]
     election_at = _field("_SyncObj__raftElectionDeadline", float)
     # When a leader will next send by itself.
     heartbeat_at = _field("_SyncObj__newAppendEntriesTime", float)
-    # Whom a leader sends to: the other members, and learners.
-    followers = cast(Set[str], property(attrgetter("_followers")))
 
     @property
     def leader(self) -> str | None:

@@ -126,11 +126,10 @@ class _Connection(asyncio.Protocol):
         # Messages that nobody has read, and whoever waits for one.
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
-        self._reader: asyncio.Future[None] | None = None
+        # Told what the attendant met, if that is why it is woken.
+        self._reader: asyncio.Future[Exception | None] | None = None
         # Who takes messages as they come, while somebody waits in ``read`` for what is left to be read there.
         self.attendant: Take | None = None
-        # What it met there.
-        self._met: Exception | None = None
         self._closed = False
         self._ended = False
         self._room = asyncio.Event()
@@ -202,15 +201,14 @@ class _Connection(asyncio.Protocol):
 
     def _taken(self, content: bytes, served: Served) -> bool:
         """Whether the attendant takes a message: there and then, without a task that has to be woken for it."""
-        reader = self._reader
-        if self.attendant is None or reader is None or reader.done():
+        # In no variable: what is met here keeps this frame, and the reader is told of it.
+        if self.attendant is None or self._reader is None or self._reader.done():
             return False
         try:
             return self.attendant(served.read(content))
         except Exception as error:
             # Whoever reads is to meet it.
-            self._met = error
-            self._wake_reader()
+            self._wake_reader(error)
             return True
 
     def _open(self, opening: v1.DirectOpen) -> None:
@@ -241,9 +239,9 @@ class _Connection(asyncio.Protocol):
         self._transport.write(frame(STATUS, status))
         self._transport.close()
 
-    def _wake_reader(self) -> None:
+    def _wake_reader(self, met: Exception | None = None) -> None:
         if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+            self._reader.set_result(met)
 
     def cut(self) -> None:
         """Ends the connection, whatever is under way."""
@@ -255,18 +253,17 @@ class _Connection(asyncio.Protocol):
     async def read(self) -> Any:
         """The next message, or ``EOF``."""
         assert self._served is not None
-        while self._met is not None or not self._unread:
-            if self._met is not None:
-                error, self._met = self._met, None
-                try:
-                    raise error
-                finally:
-                    # By its traceback it keeps this frame: it is not to be kept in it.
-                    del error
+        while not self._unread:
             if self._closed:
                 return grpc.aio.EOF
             self._reader = self._loop.create_future()
-            await self._reader
+            met, self._reader = await self._reader, None
+            if met is not None:
+                try:
+                    raise met
+                finally:
+                    # By its traceback it keeps this frame: it is not to be kept in it.
+                    del met
         content = self._unread.popleft()
         before = self._unread_bytes
         self._unread_bytes -= len(content)

@@ -114,13 +114,11 @@ class WorkStream(Duplex):
         attend(self._context, self._take_now)
         while (request := await self._context.read()) is not grpc.aio.EOF:
             # Its credit counts at once, whatever it has to wait for.
-            check_later(request, self._call)
-            self._add_credit(request.credit)
+            self._heed(request)
             if request.WhichOneof("frame") is not None:
                 await self._outbox.room()
                 await self._frames.fewer_than(_FRAMES_MAX)
-                self._frames.begin(self._answer(request), self._frame_over)
-            self._seek()
+            self._take(request)
         self._stop_taking()
         await self._frames.over()
         # A connection that broke ends the reading too, and then cancels us: what it held has to run out.
@@ -132,12 +130,18 @@ class WorkStream(Duplex):
     def _take_now(self, request: v1.WorkRequest) -> bool:
         if self._outbox.full or self._frames.under_way >= _FRAMES_MAX:
             return False
+        self._heed(request)
+        self._take(request)
+        return True
+
+    def _heed(self, request: v1.WorkRequest) -> None:
         check_later(request, self._call)
         self._add_credit(request.credit)
+
+    def _take(self, request: v1.WorkRequest) -> None:
         if request.WhichOneof("frame") is not None:
             self._frames.begin(self._answer(request), self._frame_over)
         self._seek()
-        return True
 
     async def _begin(self, first: v1.WorkRequest) -> None:
         machine = self._place.replica.machine
