@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +74,71 @@ def test_a_frame_that_is_too_large_ends_the_connection(attached: bool, size: int
         line.data_received(framed([bytes(size)])[:4])
         with pytest.raises(WireError, match="are allowed"):
             await line.ended
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_INCOMING_CPU"), reason="this system does not tell")
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_line_knows_from_which_processor_of_this_machine_it_was_sent_to(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        there = Line(5000)
+        server = await asyncio.get_running_loop().create_server(lambda: there, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        heard: asyncio.Queue[list[bytes]] = asyncio.Queue()
+        frames = iter([b"hello", *(b"%d" % processor for processor in processors * 2)])
+        with socket.create_connection(("127.0.0.1", port)) as here:
+            here.sendall(framed([next(frames)]))
+            await there.hello
+            there.attach(heard.put_nowait)
+            for processor, frame in zip(processors * 2, frames, strict=True):
+                # From a thread of its own: what is asked for here is not left to it.
+                await asyncio.to_thread(_send_from, processor, here, framed([frame]))
+                await heard.get()
+                assert there.sent_from == processor
+            there.abort()
+            assert there.sent_from is None
+        server.close()
+
+    processors = sorted(os.sched_getaffinity(0))[:2]
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+def _send_from(processor: int, connection: socket.socket, data: bytes) -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {processor})
+    try:
+        connection.sendall(data)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_nothing_is_said_of_another_machines_processors() -> None:
+    async def scenario() -> None:
+        line = Line(5000)
+        assert line.sent_from is None
+        addresses = {"sockname": ("10.0.0.1", 7101), "peername": ("10.0.0.2", 40000)}
+        transport = mock.Mock(get_extra_info=addresses.__getitem__)
+        transport.is_closing.return_value = False
+        line.connection_made(transport)
+        assert line.sent_from is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_INCOMING_CPU"), reason="this system does not tell")
+def test_a_follower_knows_the_processor_of_a_leader_beside_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            leader = await nodes.leader()
+            await leader.propose([b"op"], 5.0)
+            follower = next(node for node in nodes.nodes.values() if not node.is_leader)
+            await follower.barrier(5.0)
+            assert leader.leaders_processor is None
+            assert follower.leaders_processor in os.sched_getaffinity(0)
 
     asyncio.run(scenario())
 

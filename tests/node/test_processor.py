@@ -1,14 +1,16 @@
-"""A leader's loop stays on its processor, as long as that is good for it."""
+"""A leader's loop stays on its processor, and followers beside it keep off that, as long as it is good for them."""
 
 import asyncio
 import os
 import threading
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from resourcelease.node import processor
-from resourcelease.node.processor import LOOK_S, Keeper, ThisThread, Times, keep_still
+from resourcelease.node.processor import HERE, LOOK_S, Keeper, Place, ThisThread, Times, keep_still
+from resourcelease.node.run import _place
 
 LOOK_NS = int(LOOK_S * 1e9)
 
@@ -23,8 +25,8 @@ class Fake:
     def times(self) -> Times:
         return self.now
 
-    def keep(self) -> None:
-        self.did.append("keep")
+    def keep(self, place: Place) -> None:
+        self.did.append("keep" if place == HERE else f"off {place.off}")
 
     def let_go(self) -> None:
         self.did.append("let go")
@@ -40,12 +42,12 @@ class Watched:
         self.fake = Fake()
         self.keeper = Keeper(self.fake)
 
-    def looks(self, count: int, *, run: float, waited: float, wanted: bool = True) -> None:
+    def looks(self, count: int, *, run: float, waited: float, place: Place | None = HERE) -> None:
         """So many, each after the thread ran and waited for these parts of the time."""
         for _ in range(count):
             before = self.fake.now
             self.fake.now = Times(before.run + int(run * LOOK_NS), before.waited + int(waited * LOOK_NS))
-            self.keeper.look(wanted)
+            self.keeper.look(place)
 
     def looks_until_kept(self) -> int:
         """How many it takes at this load."""
@@ -58,7 +60,7 @@ class Watched:
 
 def test_a_thread_is_kept_once_it_is_known_what_it_is_like_to_be_free() -> None:
     watched = Watched()
-    watched.looks(3, run=0.5, waited=0.2)
+    watched.looks(1, run=0.5, waited=0.2)
     assert watched.fake.did == []
     watched.looks(1, run=0.5, waited=0.2)
     assert watched.fake.did == ["keep"]
@@ -70,18 +72,18 @@ def test_a_thread_that_does_little_is_left_alone() -> None:
     assert watched.fake.did == []
 
 
-def test_only_a_leader_is_kept() -> None:
+def test_a_thread_that_is_wanted_nowhere_is_free() -> None:
     watched = Watched()
-    watched.looks(50, run=0.5, waited=0.1, wanted=False)
+    watched.looks(50, run=0.5, waited=0.1, place=None)
     assert watched.fake.did == []
     watched.looks_until_kept()
-    watched.looks(1, run=0.5, waited=0.1, wanted=False)
+    watched.looks(1, run=0.5, waited=0.1, place=None)
     assert watched.fake.did == ["keep", "let go"]
 
 
 def test_a_thread_that_waits_longer_than_it_did_free_is_let_go() -> None:
     watched = Watched()
-    watched.looks(4, run=0.5, waited=0.1)
+    watched.looks_until_kept()
     watched.looks(1, run=0.5, waited=0.5)
     assert watched.keeper.kept, "once may be chance"
     watched.looks(1, run=0.5, waited=0.1)
@@ -102,7 +104,7 @@ def test_a_thread_that_had_to_be_let_go_is_free_for_longer_each_time_and_not_for
         rests.append(watched.looks_until_kept())
         watched.looks(2, run=0.5, waited=0.5)
         assert not watched.keeper.kept
-    assert rests[:3] == [4, 8, 16]
+    assert rests[:3] == [2, 4, 8]
     assert rests[-2:] == [256, 256]
 
 
@@ -110,10 +112,22 @@ def test_a_thread_that_was_in_its_place_for_long_rests_as_at_first() -> None:
     watched = Watched()
     watched.looks_until_kept()
     watched.looks(2, run=0.5, waited=0.5)
-    assert watched.looks_until_kept() == 8
+    assert watched.looks_until_kept() == 4
     watched.looks(300, run=0.5, waited=0.1)
     watched.looks(2, run=0.5, waited=0.5)
-    assert watched.looks_until_kept() == 4
+    assert watched.looks_until_kept() == 2
+
+
+def test_a_thread_whose_place_is_another_one_is_let_go_and_kept_there_once_that_is_sure() -> None:
+    watched = Watched()
+    watched.looks(2, run=0.5, waited=0.1, place=Place(off=3))
+    # From looks at which it moves each time nobody learns where to be.
+    for off in (1, 0, 1, 0):
+        watched.looks(1, run=0.5, waited=0.1, place=Place(off))
+    assert watched.fake.did == ["off 3", "let go"]
+    watched.looks(1, run=0.5, waited=0.1, place=Place(off=0))
+    watched.looks(2, run=0.5, waited=0.1, place=HERE)
+    assert watched.fake.did == ["off 3", "let go", "off 0", "let go", "keep"]
 
 
 def in_a_thread(work: Any) -> Any:
@@ -136,7 +150,7 @@ def test_a_kept_thread_stays_on_one_processor_and_those_that_it_begins_do_not() 
     def work() -> tuple[int, int, int, int, int]:
         allowed = len(os.sched_getaffinity(0))
         mine = ThisThread()
-        mine.keep()
+        mine.keep(HERE)
         kept, done = len(os.sched_getaffinity(0)), threading.Event()
         child = threading.Thread(target=done.wait)
         child.start()
@@ -155,12 +169,31 @@ def test_a_kept_thread_stays_on_one_processor_and_those_that_it_begins_do_not() 
 
 
 @pytest.mark.usefixtures("two_processors")
+def test_a_thread_that_keeps_off_a_processor_has_all_others() -> None:
+    def work() -> list[set[int]]:
+        allowed = os.sched_getaffinity(0)
+        mine = ThisThread()
+        found = [allowed]
+        for off in (min(allowed), max(allowed) + 1):
+            mine.keep(Place(off))
+            found.append(os.sched_getaffinity(0))
+            mine.let_go()
+            found.append(os.sched_getaffinity(0))
+        return found
+
+    allowed, without, after, *foreign = in_a_thread(work)
+    assert without == allowed - {min(allowed)}
+    assert after == allowed
+    assert foreign == [allowed, allowed], "one that it never runs on is no reason to hold it"
+
+
+@pytest.mark.usefixtures("two_processors")
 def test_a_busy_loop_is_kept_and_is_free_again_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "LOOK_S", 0.02)
 
     async def scenario() -> tuple[int, int]:
         loop, me = asyncio.get_running_loop(), threading.get_native_id()
-        keeping = asyncio.ensure_future(keep_still(lambda: True))
+        keeping = asyncio.ensure_future(keep_still(lambda: HERE))
         until = loop.time() + 20.0
         # It is to be busy.
         while len(os.sched_getaffinity(me)) > 1 and loop.time() < until:  # noqa: ASYNC110
@@ -179,4 +212,13 @@ def test_one_processor_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     with pytest.raises(OSError, match="one processor"):
         ThisThread()
-    asyncio.run(asyncio.wait_for(keep_still(lambda: True), 5.0))
+    asyncio.run(asyncio.wait_for(keep_still(lambda: HERE), 5.0))
+
+
+def test_a_leader_is_wanted_where_it_is_and_a_follower_off_its_leaders_processor() -> None:
+    def place(**facts: Any) -> Place | None:
+        return _place(mock.Mock(**facts))
+
+    assert place(is_leader=True, leaders_processor=None) == HERE
+    assert place(is_leader=False, leaders_processor=0) == Place(off=0)
+    assert place(is_leader=False, leaders_processor=None) is None

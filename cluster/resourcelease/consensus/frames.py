@@ -1,6 +1,7 @@
 """Frames on a connection: four bytes of length, then so many bytes; and the handshake that every one begins with."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
@@ -20,6 +21,8 @@ _HELLO_BYTES_MAX = 4096
 _NOTE = b"\xc1"
 _ASKED, _THERE, _AWAY = 0, 1, 2
 _WORDS_MAX = 1000
+# Linux has it.
+_INCOMING_CPU: int | None = getattr(socket, "SO_INCOMING_CPU", None)
 
 
 class TurnedAway(Exception):
@@ -154,6 +157,20 @@ class Line(asyncio.Protocol):
         """Where the other side calls from."""
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         return f"{name[0]}:{name[1]}" if name else "nowhere"
+
+    @property
+    def sent_from(self) -> int | None:
+        """The processor that the other side last sent from, where it is on this machine and the system tells."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return None
+        here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        if not here or not there or here[0] != there[0] or _INCOMING_CPU is None:
+            return None
+        # Between two of one machine a sender does the receiver's part of the work, and on its own processor.
+        connection: socket.socket = transport.get_extra_info("socket")
+        processor = connection.getsockopt(socket.SOL_SOCKET, _INCOMING_CPU)
+        return processor if processor >= 0 else None
 
     @property
     def unsent_bytes(self) -> int:

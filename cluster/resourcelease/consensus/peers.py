@@ -162,6 +162,11 @@ class Peers:
         connection = self._connections.get(peer)
         return 0 if connection is None else connection.reads
 
+    def processor_of(self, peer: str) -> int | None:
+        """Where a peer on this machine was running when it last sent; None where that is not known."""
+        connection = self._connections.get(peer)
+        return None if connection is None else connection.line.sent_from
+
     @property
     def connected(self) -> list[str]:
         """Peers with a connection."""

@@ -263,6 +263,12 @@ class Consensus:
         return self._host.leader
 
     @property
+    def leaders_processor(self) -> int | None:
+        """Where another node that leads was running lately, if it is on this machine."""
+        leader = self._host.leader
+        return None if leader is None else self._peers.processor_of(leader)
+
+    @property
     def clock_ms(self) -> int:
         """The lease clock as read here."""
         return self._host.clock_ms(self._loop.time())

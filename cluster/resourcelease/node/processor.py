@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["Keeper", "Processor", "ThisThread", "Times", "keep_still"]
+__all__ = ["HERE", "Keeper", "Place", "Processor", "ThisThread", "Times", "keep_still"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ LOOK_S = 0.25
 _BUSY = 0.02
 # So many looks it is free before it is kept, to know what that is like. Each time it had to be let go it is twice as
 # many, up to about a minute.
-_FREE_LOOKS = 4
+_FREE_LOOKS = 2
 _REST_MAX = 256
 # Kept for so many looks, it is in its place.
 _SETTLED_LOOKS = 240
@@ -36,6 +36,15 @@ _WAITS_LITTLE = 0.25
 _WORSE = 1.25
 # How many looks in a row it waits for too long before it is let go.
 _CROWDED_LOOKS = 2
+
+
+class Place(NamedTuple):
+    """Where a thread is to be: anywhere but on processor ``off``, or where it is just now."""
+
+    off: int | None
+
+
+HERE = Place(None)
 
 
 class Times(NamedTuple):
@@ -51,8 +60,8 @@ class Processor(Protocol):
     def times(self) -> Times:
         """How long the thread has run, and how long it has waited for a processor."""
 
-    def keep(self) -> None:
-        """It stays where it is."""
+    def keep(self, place: Place) -> None:
+        """It stays in its place."""
 
     def let_go(self) -> None:
         """It runs wherever there is room."""
@@ -71,7 +80,7 @@ class ThisThread:
         self._allowed = os.sched_getaffinity(self._id)
         if len(self._allowed) < 2:
             raise OSError("there is one processor")
-        self._kept: int | None = None
+        self._kept: set[int] | None = None
         self.times()
 
     def times(self) -> Times:
@@ -79,13 +88,16 @@ class ThisThread:
         run, waited, _ = Path(f"/proc/self/task/{self._id}/schedstat").read_text().split()
         return Times(int(run), int(waited))
 
-    def keep(self) -> None:
-        """It stays where it is."""
+    def keep(self, place: Place) -> None:
+        """It stays in its place."""
+        kept = self._allowed & {self._here()} if place.off is None else self._allowed - {place.off}
+        if kept and kept != self._allowed:
+            os.sched_setaffinity(self._id, kept)
+            self._kept = kept
+
+    def _here(self) -> int:
         # The 39th field, of which the second, in brackets, may hold anything.
-        here = int(Path(f"/proc/self/task/{self._id}/stat").read_text().rpartition(")")[2].split()[36])
-        if here in self._allowed:
-            os.sched_setaffinity(self._id, {here})
-            self._kept = here
+        return int(Path(f"/proc/self/task/{self._id}/stat").read_text().rpartition(")")[2].split()[36])
 
     def let_go(self) -> None:
         """It runs wherever there is room."""
@@ -101,7 +113,7 @@ class ThisThread:
         for thread in map(int, os.listdir("/proc/self/task")):
             # It may have ended meanwhile.
             with suppress(OSError):
-                if thread != self._id and os.sched_getaffinity(thread) == {self._kept}:
+                if thread != self._id and os.sched_getaffinity(thread) == self._kept:
                     os.sched_setaffinity(thread, self._allowed)
 
 
@@ -112,6 +124,8 @@ class Keeper:
         self._processor = processor
         self._last = processor.times()
         self.kept = False
+        # Where it is wanted.
+        self._place: Place | None = None
         # For how many looks it is as it is; how many it is to be free, the last time and this time.
         self._looks = 0
         self._rest = _FREE_LOOKS
@@ -119,13 +133,13 @@ class Keeper:
         self._free_share = 0.0
         self._crowded = 0
 
-    def look(self, wanted: bool) -> None:
-        """Time has passed; ``wanted`` says whether the thread is to be kept at all."""
+    def look(self, place: Place | None) -> None:
+        """Time has passed; ``place`` is where the thread is wanted now, None where that is all the same."""
         share = self._share()
-        if not wanted:
+        if place != self._place:
             self.let_go()
-            return
-        if share is None:
+            self._place, self._looks = place, 0
+        if place is None or share is None:
             return
         self._looks += 1
         if self.kept:
@@ -139,7 +153,7 @@ class Keeper:
         else:
             self._free_share = share if self._looks == 1 else (self._free_share + share) / 2
             if self._looks >= self._rest:
-                self._processor.keep()
+                self._processor.keep(place)
                 self.kept, self._looks, self._crowded = True, 0, 0
 
     def let_go(self) -> None:
@@ -155,8 +169,8 @@ class Keeper:
         return waited / (run + waited) if run + waited > _BUSY * LOOK_S * 1e9 else None
 
 
-async def keep_still(wanted: Callable[[], bool]) -> None:
-    """Looks after the thread that this runs in, until it is cancelled."""
+async def keep_still(place: Callable[[], Place | None]) -> None:
+    """Looks after the thread that this runs in, until it is cancelled; ``place`` says where it is wanted."""
     try:
         keeper = Keeper(ThisThread())
     except (OSError, ValueError) as error:
@@ -165,7 +179,7 @@ async def keep_still(wanted: Callable[[], bool]) -> None:
     try:
         while True:
             await asyncio.sleep(LOOK_S)
-            keeper.look(wanted())
+            keeper.look(place())
     except OSError as error:
         logger.warning("the loop stays on no processor of its own any more: %s", error)
     finally:

@@ -5,12 +5,13 @@ import logging
 import signal
 from collections.abc import Callable
 
+from resourcelease.consensus import Consensus
 from resourcelease.model.errors import CorruptLog
 from resourcelease.node.collector import spare_the_old
 from resourcelease.node.config import ConfigError, NodeConfig
 from resourcelease.node.logs import set_up
 from resourcelease.node.process import Node, consensus_settings
-from resourcelease.node.processor import keep_still
+from resourcelease.node.processor import HERE, Place, keep_still
 from resourcelease.node.rebuild import rebuild
 from resourcelease.node.takeout import Mark, read_mark
 from resourcelease.storage import CorruptStore, StorageError
@@ -98,7 +99,14 @@ async def _live(config: NodeConfig, told: "asyncio.Future[str]") -> tuple[int | 
 
 async def _keep_still(config: NodeConfig, node: Node) -> None:
     if config.node.processor == "keep":
-        await keep_still(lambda: node.consensus.is_leader)
+        await keep_still(lambda: _place(node.consensus))
+
+
+def _place(consensus: Consensus) -> Place | None:
+    if consensus.is_leader:
+        return HERE
+    leaders = consensus.leaders_processor
+    return None if leaders is None else Place(off=leaders)
 
 
 async def _rebuild(config: NodeConfig, mark: Mark, told: "asyncio.Future[str]") -> int | None:

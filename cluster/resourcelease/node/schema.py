@@ -30,8 +30,8 @@ class NodeSection:
     dir: Path = Path()
     # The event loop of the process; auto: uvloop where it is installed, which costs less.
     loop: Literal["auto", "asyncio", "uvloop"] = "auto"
-    # Where the loop of a node that leads runs; keep: it stays on the processor that it is on, as long as it does not
-    # wait longer for it than for any other; any: wherever the system puts it.
+    # Where the node's loop runs; keep: a leader's stays on the processor that it is on, and a follower's off that of a
+    # leader on the same machine, as long as it does not wait longer so; any: wherever the system puts it.
     processor: Literal["keep", "any"] = "keep"
 
 
