@@ -146,6 +146,19 @@ def test_a_node_that_cannot_go_on_says_so(run: Runner, tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_node_says_whenever_entries_were_applied(run: Runner, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stirred: list[int] = []
+        node = Node(config(tmp_path / "d"), stirred=lambda: stirred.append(node.consensus.status().applied_index))
+        async with node:
+            await node.consensus.barrier(5.0)
+            before = len(stirred)
+            await node.consensus.barrier(5.0)
+            assert stirred[before:] == [node.consensus.status().applied_index]
+
+    run(scenario())
+
+
 def test_logs_for_people_and_for_programs() -> None:
     logger = logging.getLogger("resourcelease.test")
     for format in ("text", "json"):

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from resourcelease.consensus import Applied, Consensus, NotAllowed, Settings
 from resourcelease.events.exporter import Export, Exporter
@@ -33,9 +33,16 @@ class Node:
     """
 
     def __init__(
-        self, config: NodeConfig, *, settings: Settings | None = None, store_options: StoreOptions | None = None
+        self,
+        config: NodeConfig,
+        *,
+        settings: Settings | None = None,
+        store_options: StoreOptions | None = None,
+        stirred: Callable[[], None] | None = None,
     ) -> None:
+        """``stirred`` is called whenever entries were applied."""
         self.config = config
+        self._stirred = stirred
         self._settings = settings or consensus_settings(config.limits)
         self._store_options = store_options
         self._store: LmdbStore | None = None
@@ -175,6 +182,8 @@ class Node:
                 self._door.applied(entries)
         except Exception:  # what is applied is applied: callers may miss a word of it, the node must not
             logger.exception("the front door of node %s stumbled over entry %s", self.id, entries[-1].index)
+        if self._stirred is not None:
+            self._stirred()
 
     async def _hand_over(self, consensus: Consensus) -> None:
         status = consensus.status()

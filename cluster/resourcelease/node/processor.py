@@ -32,7 +32,7 @@ _REST_MAX = 256
 _SETTLED_LOOKS = 240
 # What it may wait while it is kept, of the time that it runs or waits: so much in any case, and this many times what it
 # was when it was free.
-_WAITS_LITTLE = 0.25
+_WAITS_LITTLE = 0.4
 _WORSE = 1.25
 # How many looks in a row it waits for too long before it is let go.
 _CROWDED_LOOKS = 2

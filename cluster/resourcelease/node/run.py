@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from resourcelease.consensus import Consensus
 from resourcelease.model.errors import CorruptLog
+from resourcelease.node.awake import Awake
 from resourcelease.node.collector import spare_the_old
 from resourcelease.node.config import ConfigError, NodeConfig
 from resourcelease.node.logs import set_up
@@ -67,7 +68,7 @@ async def _run(config: NodeConfig) -> int:
 
 async def _live(config: NodeConfig, told: "asyncio.Future[str]") -> tuple[int | None, Mark | None]:
     """One life of the node: how the process is to end, or why the state has to be rebuilt before the next."""
-    node = Node(config)
+    node = Node(config, stirred=Awake().stirred if config.node.awake == "auto" else None)
     try:
         await node.start()
     except (CorruptStore, CorruptLog) as error:

@@ -33,6 +33,8 @@ class NodeSection:
     # Where the node's loop runs; keep: a leader's stays on the processor that it is on, and a follower's off that of a
     # leader on the same machine, as long as it does not wait longer so; any: wherever the system puts it.
     processor: Literal["keep", "any"] = "keep"
+    # Whether the loop stays awake between entries that come one right after the other; auto: it does.
+    awake: Literal["auto", "never"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
