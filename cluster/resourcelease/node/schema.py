@@ -31,9 +31,10 @@ class NodeSection:
     # The event loop of the process; auto: uvloop where it is installed, which costs less.
     loop: Literal["auto", "asyncio", "uvloop"] = "auto"
     # Where the node's loop runs; keep: a leader's stays on the processor that it is on, and a follower's off that of a
-    # leader on the same machine, as long as it does not wait longer so; any: wherever the system puts it.
+    # leader on the same machine, as long as it does not wait much longer so; any: wherever the system puts it.
     processor: Literal["keep", "any"] = "keep"
-    # Whether the loop stays awake between entries that come one right after the other; auto: it does.
+    # Whether the loop stays awake between entries that come one right after the other; auto: it does, but under
+    # a quota of processor time.
     awake: Literal["auto", "never"] = "auto"
 
 
