@@ -47,7 +47,7 @@ def test_rows_wait_for_the_log(tmp_path: Path) -> None:
         assert Log(tmp_path / "segments").last_sequence >= machine.sequence_number
         report = verify(tmp_path / "segments", through=machine.sequence_number)
         assert report.ok
-        assert not any("segment" in note for note in report.notes)
+        assert not any("its segment" in note for note in report.notes)
     assert Log(tmp_path / "segments").first_sequence == 1
     assert len(segment_paths(tmp_path / "segments")) > 1
     state = fold("c1", Log(tmp_path / "segments").records())
