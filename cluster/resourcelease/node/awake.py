@@ -84,8 +84,7 @@ def is_rationed(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("
 def _has_quota(group: Path) -> bool:
     for name in ("cpu.max", "cpu.cfs_quota_us"):
         with suppress(OSError):
-            first = (group / name).read_text().split()[0]
-            if first.isdigit():
+            if (group / name).read_text().partition(" ")[0].strip().isdigit():
                 # The older one is -1, the newer one "max", where there is none.
                 return True
     return False
