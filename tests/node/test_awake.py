@@ -1,9 +1,8 @@
 """A loop stays awake between entries that come one right after the other, and only then."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ class Watched:
         self.looks = 0
         # What passes while others are let through.
         self.away = 0.0
-        monkeypatch.setattr(awake_module, "_let_others_through", self._let_through)
+        monkeypatch.setattr(awake_module, "give_way", self._let_through)
         self.awake = Awake(lambda: self.now)
 
     def _let_through(self) -> None:
@@ -45,10 +44,6 @@ class Watched:
         return self.looks - before
 
 
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
-
-
 def test_a_loop_looks_again_for_a_moment_after_an_entry_and_then_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         watched = Watched(monkeypatch)
@@ -60,7 +55,7 @@ def test_a_loop_looks_again_for_a_moment_after_an_entry_and_then_sleeps(monkeypa
         watched.entries(1, 0.0)
         assert await watched.passes(0.00001) == 10, "and the next entry wakes it for another one"
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 def test_entries_that_come_one_by_one_let_it_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +67,7 @@ def test_entries_that_come_one_by_one_let_it_sleep(monkeypatch: pytest.MonkeyPat
             watched.entries(1, LATE)
             assert await watched.passes(0.0) == 0
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("warm", [0, 1_000])
@@ -87,7 +82,7 @@ def test_a_few_at_a_time_let_it_sleep_whatever_was_before(monkeypatch: pytest.Mo
             looks = await watched.passes(LATE)
             assert burst < 3 or looks == 0
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 def test_one_that_is_late_is_forgiven_and_several_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +95,7 @@ def test_one_that_is_late_is_forgiven_and_several_are_not(monkeypatch: pytest.Mo
         watched.entries(5, LATE)
         assert await watched.passes(0.00001) == 0
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 def test_whoever_wants_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +108,7 @@ def test_whoever_wants_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> 
         watched.entries(1, AT_ONCE)
         assert await watched.passes(0.0) == 10
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 def test_two_loops_that_only_look_do_not_keep_each_other_awake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +118,7 @@ def test_two_loops_that_only_look_do_not_keep_each_other_awake(monkeypatch: pyte
         watched.entries(20, AT_ONCE)
         assert await watched.passes(0.0) == 4
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -161,4 +156,4 @@ def test_a_node_stays_awake_if_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(run_module, "is_rationed", lambda: True)
         assert stirred("auto") is None
 
-    run(scenario)
+    asyncio.run(scenario())

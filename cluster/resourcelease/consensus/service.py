@@ -36,7 +36,7 @@ from resourcelease.consensus.wire import Message
 from resourcelease.model.ops import ENTRY_VERSION
 from resourcelease.storage.api import QuickStore, WriteBatch
 
-__all__ = ["GATHER_S", "Consensus", "Status"]
+__all__ = ["Consensus", "GATHER_S", "Status", "give_way"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,9 @@ _PASSES = 3
 _TICK_S = 0.001
 # Between two attempts of a request to a leader that is not known, or not the leader any more.
 _ASK_AGAIN_S = 0.1
-# Called before each entry that a follower applies: for that nobody waits, unlike for what other processes here may do.
-_give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
+# Whoever else wants this processor has it first. So before each entry that a follower applies: for that nobody waits,
+# unlike for what other processes here may do.
+give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Consensus:
             founding=founding,
             reads=reads,
             read_by=self._peers.read_by,
-            give_way=_give_way,
+            give_way=give_way,
         )
         self.questions = Questions(lambda peer, message: self._peers.send(peer, [wire.encode(message)]))
         self._waiters: dict[int, Callable[[Sequence[Any] | Exception], None]] = {}

@@ -7,25 +7,25 @@ else wants the processor, or the process may use only so much of one: what it sp
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from resourcelease.consensus.service import give_way
 
 __all__ = ["Awake", "is_rationed"]
 
 # So many entries must have come one right after the other. One that is late quarters what is counted, of at most so
 # many: one among many is forgiven, a few at a time are never enough.
 _IN_A_ROW = 8
-_COUNTED_MAX = 32
+_COUNTED_MAX = 4 * _IN_A_ROW
 _MOMENT_S = 0.0015
 # Whoever was away for so long has let somebody work; for so long, and several times in a row, another loop that only
 # looks, too.
 _WORK_S = 0.00002
 _LOOK_S = 0.0000025
 _LOOKS = 4
-_let_others_through: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class Awake:
@@ -56,7 +56,7 @@ class Awake:
         now = self._clock()
         if now >= self._until:
             return
-        _let_others_through()
+        give_way()
         away = self._clock() - now
         self._others = self._others + 1 if away > _LOOK_S else 0
         if away < _WORK_S and self._others < _LOOKS:
@@ -71,13 +71,12 @@ def is_rationed(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("
         lines = groups.read_text().splitlines()
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        bases = [mounted, mounted / "unified"] if not controllers else [mounted / controllers, mounted / "cpu"]
         if controllers and "cpu" not in controllers.split(","):
             continue
-        for base in bases:
-            below = Path(path.strip("/"))
-            if any(_has_quota(base / each) for each in (below, *below.parents)):
-                return True
+        bases = [mounted / controllers, mounted / "cpu"] if controllers else [mounted, mounted / "unified"]
+        group = Path(path.strip("/"))
+        if any(_has_quota(base / each) for base in bases for each in (group, *group.parents)):
+            return True
     return False
 
 

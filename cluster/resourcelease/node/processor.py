@@ -158,8 +158,7 @@ class Keeper:
                 self.kept, self._looks, self._crowded = True, 0, 0
 
     def _move(self, place: Place | None) -> None:
-        roles = {None if each is None else each == HERE for each in (place, self._place)}
-        if len(roles) > 1:
+        if {None, HERE} & {place, self._place}:
             # It leads, or follows, from now on; what it has learnt was about something else.
             self._rest = _FREE_LOOKS
         elif self.kept:
